@@ -1,0 +1,118 @@
+//! The `Source` traits.
+//!
+//! A source is cut into splits that do not depend on parallelism. Its enumerator, one per job, finds them and hands
+//! them out; a reader, one per subtask, reads the splits that it was given and can tell at any time how far each has
+//! come. Enumerator state and split positions together are what a checkpoint must keep to read every record once.
+
+use futures_util::future::BoxFuture;
+
+use super::ConnectorError;
+use crate::env::Env;
+use crate::id::SubtaskId;
+use crate::record::Batch;
+
+/// Whether a source ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boundedness {
+    /// It ends by itself.
+    Bounded,
+    /// It goes on until the job is stopped.
+    Unbounded,
+}
+
+/// What the records of a stream carry, as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamShape {
+    /// Whether records have keys.
+    pub keyed: bool,
+    /// Whether records have event times.
+    pub timed: bool,
+}
+
+/// How much there is to read in all, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many records.
+    Records(u64),
+}
+
+/// A part of a source's input, read by one reader at a time, and how far it has been read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// Names the split among those of its source.
+    pub id: String,
+    /// Where it begins or how far it has been read, in the source's own encoding.
+    pub position: Vec<u8>,
+}
+
+/// A source, made from its table of the job file.
+pub trait Source: Send + Sync {
+    /// Whether it ends by itself.
+    fn boundedness(&self) -> Boundedness;
+
+    /// What its records carry.
+    fn shape(&self) -> StreamShape;
+
+    /// Why records that were read once cannot be read again, if so. The user is told once.
+    fn cannot_replay(&self) -> Option<String>;
+
+    /// Makes the enumerator of a fresh start.
+    fn enumerator(&self, env: &Env) -> Box<dyn SplitEnumerator>;
+
+    /// Makes the reader of a subtask.
+    fn reader(&self, context: ReaderContext) -> Box<dyn SourceReader>;
+}
+
+/// What a reader is given.
+#[derive(Clone, Debug)]
+pub struct ReaderContext {
+    /// The subtask that reads.
+    pub subtask: SubtaskId,
+    /// The world.
+    pub env: Env,
+    /// The largest record, in bytes; a larger one is an error that names it.
+    pub max_record_bytes: usize,
+}
+
+/// Finds the splits of a source and hands them out. Runs on the control threads, one per source and job.
+pub trait SplitEnumerator: Send {
+    /// Looks at the input. Called once, before any split is asked for; an input that is missing shows here.
+    fn start(&mut self) -> BoxFuture<'_, Result<(), ConnectorError>>;
+
+    /// The next split for a subtask, or none when there will be no more. May wait for input to appear; dropping the
+    /// future loses no split.
+    fn next_split(&mut self, subtask: u32) -> BoxFuture<'_, Result<Option<Split>, ConnectorError>>;
+
+    /// How much there is to read in all, if that is known once started.
+    fn extent(&self) -> Option<Extent>;
+}
+
+/// What a reader came across.
+#[derive(Debug)]
+pub enum ReaderEvent {
+    /// Records. Their shape is the source's.
+    Batch(Batch),
+    /// A split has been read to its end; another may be asked for.
+    SplitFinished,
+}
+
+/// Reads splits. Driven by a subtask's loop.
+pub trait SourceReader: Send {
+    /// Takes on a split, behind those it has.
+    ///
+    /// # Errors
+    /// When the split's position cannot be understood.
+    fn add_split(&mut self, split: Split) -> Result<(), ConnectorError>;
+
+    /// Waits for what comes next. Cancel-safe: dropping the future loses nothing, and it is dropped often. Never called
+    /// without a split at hand. A batch is what can be had without waiting, up to some 4,096 records or 64 KiB.
+    fn next(&mut self) -> BoxFuture<'_, Result<ReaderEvent, ConnectorError>>;
+
+    /// The splits at hand with how far each has been read: exactly the records returned by `next` lie behind.
+    fn snapshot(&self) -> Vec<Split>;
+
+    /// How much has been read, in the unit of the enumerator's extent, else in bytes.
+    fn progress(&self) -> u64;
+}

@@ -1,0 +1,13 @@
+//! tidegate: stateful stream processing with WebAssembly operators.
+
+pub mod clock;
+pub mod connectors;
+pub mod env;
+pub mod id;
+pub mod operator;
+pub mod protocol;
+pub mod random;
+pub mod record;
+pub mod runtime;
+pub mod state;
+pub mod task;

@@ -1,0 +1,32 @@
+//! What an operator may use, and what becomes of the records it fails on.
+
+use std::time::Duration;
+
+/// What a job does with a record on which an operator fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The attempt fails, naming the record.
+    #[default]
+    Fail,
+    /// The record is dropped and counted.
+    Skip,
+    /// The record goes to the node's output `dead-letter`, with the error.
+    DeadLetter,
+}
+
+/// What one instance of an operator may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Linear memory, in bytes.
+    pub memory_bytes: u64,
+    /// Time in one call during which the guest runs; waiting for the host does not count.
+    pub call: Duration,
+    /// Output held back in one call, in bytes.
+    pub output_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { memory_bytes: 256 << 20, call: Duration::from_secs(10), output_bytes: 64 << 20 }
+    }
+}

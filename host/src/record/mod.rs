@@ -1,0 +1,11 @@
+//! What travels between operators: columns of byte strings, batches of records, the messages of a channel.
+//!
+//! A leaf: plain data without async or I/O, and without knowledge of who sends or receives it.
+
+mod batch;
+mod column;
+mod message;
+
+pub use batch::{Batch, MalformedBatch};
+pub use column::{Column, Lists, MalformedColumn, OptionalColumn};
+pub use message::{Message, Timestamp, Watermark};

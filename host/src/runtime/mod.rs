@@ -1,0 +1,3 @@
+//! The runtime of one job: subtasks, the channels between them, and what drives both.
+
+pub mod channel;
