@@ -16,6 +16,9 @@ pub struct OutputId(pub u32);
 impl OutputId {
     /// The output that every operator has.
     pub const MAIN: Self = Self(0);
+
+    /// The output for records on which an operator failed. The host's own: no operator can declare or emit to it.
+    pub const DEAD_LETTER: Self = Self(u32::MAX);
 }
 
 /// One parallel instance of a node.

@@ -1,5 +1,6 @@
 //! tidegate: stateful stream processing with WebAssembly operators.
 
+pub mod api;
 pub mod clock;
 pub mod connectors;
 pub mod env;

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::id::OutputId;
+
 /// The states and side outputs of an operator. A function of its config alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
@@ -100,11 +102,13 @@ pub enum DescriptorError {
         /// The name.
         name: String,
     },
-    /// Side outputs count from 1; 0 is the main output.
-    #[error("side output {name} has the id 0, which is the main output's; use 1 or more")]
-    MainOutput {
+    /// The main output and that for dead letters are the host's own.
+    #[error("side output {name} with id {id}: ids 0 and {} and the name dead-letter are taken", u32::MAX)]
+    Reserved {
         /// The side output's name.
         name: String,
+        /// Its id.
+        id: u32,
     },
     /// Only keyed state expires, and only after some time.
     #[error("state {name} cannot expire: {reason}")]
@@ -137,8 +141,8 @@ impl Descriptor {
         }
         for output in &self.side_outputs {
             check_name("side output", &output.name)?;
-            if output.id == 0 {
-                return Err(DescriptorError::MainOutput { name: output.name.clone() });
+            if [OutputId::MAIN, OutputId::DEAD_LETTER].contains(&OutputId(output.id)) || output.name == "dead-letter" {
+                return Err(DescriptorError::Reserved { name: output.name.clone(), id: output.id });
             }
         }
         Ok(())
@@ -188,7 +192,7 @@ mod tests {
         assert_eq!(check(vec![state(0, "a"), state(1, "a")], vec![]).unwrap(), "two states have the name a");
         assert!(check(vec![state(0, "a b")], vec![]).unwrap().contains("cannot name a state"));
         let main = SideOutput { id: 0, name: "late".into() };
-        assert!(check(vec![], vec![main]).unwrap().contains("the main output's"));
+        assert!(check(vec![], vec![main]).unwrap().contains("are taken"));
     }
 
     #[test]

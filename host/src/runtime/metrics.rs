@@ -1,0 +1,95 @@
+//! What a job tells about itself while it runs: counters that subtasks add to and others read at any time.
+//!
+//! Counters are relaxed atomics, one set per subtask, added to once a batch. Readers see each number grow but get no
+//! consistent cut over several of them, which is enough for progress.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::connectors::Extent;
+
+/// A number that only grows, or is set now and then.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds.
+    pub fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Sets.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Reads.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What one subtask of a node has done.
+#[derive(Debug, Default)]
+pub struct SubtaskMetrics {
+    /// Records that came in; for a source, records read.
+    pub records_in: Counter,
+    /// Bytes of them.
+    pub bytes_in: Counter,
+    /// Records that went out, to all outputs; for a sink, records written.
+    pub records_out: Counter,
+    /// Batches that came in.
+    pub batches_in: Counter,
+    /// Records given up by `on-error`.
+    pub skipped: Counter,
+    /// Records sent to the dead-letter output.
+    pub dead_letters: Counter,
+    /// Time in calls of the operator, writer or reader, in nanoseconds.
+    pub busy_ns: Counter,
+    /// Time in which finished output waited for room, in nanoseconds.
+    pub backpressured_ns: Counter,
+    /// Bytes of keyed state.
+    pub state_bytes: Counter,
+    /// How much of its splits a source has read, in the unit of the extent.
+    pub progress: Counter,
+}
+
+/// What a node has done.
+#[derive(Debug)]
+pub struct NodeMetrics {
+    /// The node's name.
+    pub name: String,
+    /// Per subtask.
+    pub subtasks: Vec<Arc<SubtaskMetrics>>,
+    /// How much a source has to read in all, once known.
+    pub extent: OnceLock<Extent>,
+}
+
+impl NodeMetrics {
+    /// The sum of a counter over the subtasks.
+    #[must_use]
+    pub fn sum(&self, counter: impl Fn(&SubtaskMetrics) -> &Counter) -> u64 {
+        self.subtasks.iter().map(|subtask| counter(subtask).get()).sum()
+    }
+
+    /// The largest value of a counter over the subtasks.
+    #[must_use]
+    pub fn max(&self, counter: impl Fn(&SubtaskMetrics) -> &Counter) -> u64 {
+        self.subtasks.iter().map(|subtask| counter(subtask).get()).max().unwrap_or(0)
+    }
+
+    /// Time in which finished output waited, in the subtask that waited most.
+    #[must_use]
+    pub fn backpressured(&self) -> Duration {
+        Duration::from_nanos(self.max(|subtask| &subtask.backpressured_ns))
+    }
+}
+
+/// What a job has done, node by node in the order of the graph.
+#[derive(Debug)]
+pub struct JobMetrics {
+    /// Per node.
+    pub nodes: Vec<NodeMetrics>,
+}
