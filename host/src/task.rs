@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -106,6 +107,19 @@ pub fn compute<T: Send + 'static>(
         }),
     );
     Task { name: name.to_owned(), outcome }
+}
+
+/// Lets other tasks run before this one goes on.
+pub async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// A tokio runtime as the place where tasks run.

@@ -6,4 +6,6 @@ mod job_handle;
 pub use job_graph::{
     Edge, GraphError, InputSpec, JobGraph, JobGraphBuilder, Node, NodeKind, NodeSpec, OperatorNode, Partition,
 };
-pub use job_handle::{JobError, JobHandle, JobOptions, JobReport, Outcome, start};
+pub use job_handle::{JobHandle, start};
+
+pub use crate::runtime::{JobError, JobOptions, JobReport, Outcome};

@@ -106,6 +106,11 @@ pub trait SourceReader: Send {
     /// When the split's position cannot be understood.
     fn add_split(&mut self, split: Split) -> Result<(), ConnectorError>;
 
+    /// Whether it takes on more splits while it has unfinished ones, as a reader must whose splits never end.
+    fn takes_more_splits(&self) -> bool {
+        false
+    }
+
     /// Waits for what comes next. Cancel-safe: dropping the future loses nothing, and it is dropped often. Never called
     /// without a split at hand. A batch is what can be had without waiting, up to some 4,096 records or 64 KiB.
     fn next(&mut self) -> BoxFuture<'_, Result<ReaderEvent, ConnectorError>>;

@@ -8,10 +8,10 @@
 //! Owns neither channels nor the links behind: the driver (`runtime::chain`) takes what the slot holds.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use super::{Fault, GuestFault, RuleViolation};
+use super::{Fault, GuestFault, RuleViolation, SideOutput};
 use crate::id::OutputId;
 use crate::record::Batch;
 
@@ -33,21 +33,65 @@ pub enum EmitMode {
 ///
 /// Both sides are polled within one task, the driver's: it takes the batch and polls the call again, so no waker is kept.
 #[derive(Debug, Default)]
-pub struct EmitSlot(Mutex<Option<(OutputId, Batch)>>);
+pub struct EmitSlot(Mutex<SlotContent>);
+
+#[derive(Debug, Default)]
+struct SlotContent {
+    emitted: Option<(OutputId, Batch)>,
+    /// A batch that the driver is done with, for the next one to be built in.
+    spare: Option<Batch>,
+}
 
 impl EmitSlot {
     /// Takes the batch, which lets the emitter go on.
     pub fn take(&self) -> Option<(OutputId, Batch)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.lock().emitted.take()
+    }
+
+    /// Gives back a batch that is not needed any more.
+    pub fn recycle(&self, mut batch: Batch) {
+        batch.clear();
+        self.lock().spare = Some(batch);
     }
 
     fn put(&self, output: OutputId, batch: Batch) {
-        let before = self.0.lock().unwrap_or_else(PoisonError::into_inner).replace((output, batch));
+        let before = self.lock().emitted.replace((output, batch));
         assert!(before.is_none(), "the emitter was resumed before its batch was taken");
     }
 
     fn is_full(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.lock().emitted.is_some()
+    }
+
+    /// No user code runs under the lock, so a poisoned one is as good as any.
+    fn lock(&self) -> MutexGuard<'_, SlotContent> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One output, and what its records have looked like so far.
+#[derive(Debug)]
+struct Output {
+    id: OutputId,
+    name: String,
+    shape: Option<Shape>,
+}
+
+/// What the records of a stream carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    keyed: bool,
+    timed: bool,
+}
+
+impl Shape {
+    fn describe(self) -> &'static str {
+        match (self.keyed, self.timed) {
+            (true, true) => "keys and timestamps",
+            (true, false) => "keys and no timestamps",
+            (false, true) => "timestamps and no keys",
+            (false, false) => "neither keys nor timestamps",
+        }
     }
 }
 
@@ -55,21 +99,29 @@ impl EmitSlot {
 #[derive(Debug)]
 pub struct Collector {
     slot: Arc<EmitSlot>,
-    /// The ids that may be used, rising; 0 is among them.
-    outputs: Vec<OutputId>,
+    /// The outputs that may be used, by rising id; the main one is among them.
+    outputs: Vec<Output>,
+    max_record_bytes: usize,
     mode: EmitMode,
     held: Vec<(OutputId, Batch)>,
     held_bytes: u64,
 }
 
 impl Collector {
-    /// A collector for the outputs with these ids besides the main one.
+    /// A collector for the main output and these side outputs, for records of at most so many bytes.
     #[must_use]
-    pub fn new(slot: Arc<EmitSlot>, side_outputs: impl IntoIterator<Item = u32>) -> Self {
-        let mut outputs: Vec<OutputId> = side_outputs.into_iter().map(OutputId).collect();
-        outputs.push(OutputId::MAIN);
-        outputs.sort_unstable();
-        Self { slot, outputs, mode: EmitMode::Stream, held: Vec::new(), held_bytes: 0 }
+    pub fn new(slot: Arc<EmitSlot>, side_outputs: &[SideOutput], max_record_bytes: usize) -> Self {
+        let output = |id, name: &str| Output { id, name: name.to_owned(), shape: None };
+        let mut outputs = vec![output(OutputId::MAIN, "main")];
+        outputs.extend(side_outputs.iter().map(|side| output(OutputId(side.id), &side.name)));
+        outputs.sort_unstable_by_key(|output| output.id);
+        Self { slot, outputs, max_record_bytes, mode: EmitMode::Stream, held: Vec::new(), held_bytes: 0 }
+    }
+
+    /// An empty batch to build output in, with buffers that were used before if there are any.
+    #[must_use]
+    pub fn spare_batch(&self) -> Batch {
+        self.slot.lock().spare.take().unwrap_or_default()
     }
 
     /// Says what happens to records emitted from now on.
@@ -80,15 +132,17 @@ impl Collector {
     /// Sends records to an output. Suspends the caller while what was emitted before has not left.
     ///
     /// # Errors
-    /// When the output was not declared, or held output passes its limit.
+    /// When the output was not declared, a record is too large, an output's records have keys or timestamps sometimes
+    /// and sometimes not, or held output passes its limit.
     pub async fn emit(&mut self, output: u32, batch: Batch) -> Result<(), Fault> {
         let id = OutputId(output);
-        if self.outputs.binary_search(&id).is_err() {
+        let Ok(index) = self.outputs.binary_search_by_key(&id, |output| output.id) else {
             return Err(RuleViolation::UnknownOutput { output }.into());
-        }
+        };
         if batch.is_empty() {
             return Ok(());
         }
+        self.check(index, &batch)?;
         match self.mode {
             EmitMode::Stream => {
                 self.slot.put(id, batch);
@@ -102,6 +156,24 @@ impl Collector {
                 self.held.push((id, batch));
             }
             EmitMode::Discard => {}
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, index: usize, batch: &Batch) -> Result<(), RuleViolation> {
+        let limit = self.max_record_bytes;
+        if batch.byte_size() > limit {
+            let sizes = (0..batch.len()).map(|record| batch.record_byte_size(record));
+            if let Some(bytes) = sizes.into_iter().find(|bytes| *bytes > limit) {
+                return Err(RuleViolation::RecordSize { bytes, limit });
+            }
+        }
+        let now = Shape { keyed: batch.is_keyed(), timed: !batch.timestamps().is_empty() };
+        let output = &mut self.outputs[index];
+        let before = *output.shape.get_or_insert(now);
+        if before != now {
+            let (before, now) = (before.describe(), now.describe());
+            return Err(RuleViolation::Shape { output: output.name.clone(), before, now });
         }
         Ok(())
     }

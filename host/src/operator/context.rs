@@ -45,6 +45,8 @@ pub struct CallContext {
     batch: Option<Arc<Batch>>,
     /// By position, so that a record is given up once.
     rejections: BTreeMap<u32, String>,
+    /// The inputs whose records are placed by key. Only those may touch keyed state.
+    keyed_inputs: Option<Vec<bool>>,
 }
 
 impl std::fmt::Debug for CallContext {
@@ -70,7 +72,16 @@ impl CallContext {
             watermark: None,
             batch: None,
             rejections: BTreeMap::new(),
+            keyed_inputs: None,
         }
+    }
+
+    /// Says which inputs are partitioned by key; until then all of them count as such. Keyed state is out of reach while
+    /// records of another input are processed, since their keys may belong to other subtasks.
+    #[must_use]
+    pub fn with_keyed_inputs(mut self, keyed_inputs: Vec<bool>) -> Self {
+        self.keyed_inputs = Some(keyed_inputs);
+        self
     }
 
     /// Opens the scope of a call: time and randomness are fixed, and keyed state is that of the batch's keys.
@@ -80,11 +91,15 @@ impl CallContext {
         self.random = Random::for_purpose(self.seed, &self.subtask.node, &parts);
         self.calls += 1;
         self.rejections.clear();
+        let mut keyed = false;
         self.batch = match call {
-            Call::Process { batch, .. } => Some(Arc::clone(batch)),
+            Call::Process { input, batch } => {
+                keyed = self.keyed_inputs.as_ref().is_none_or(|inputs| inputs[*input as usize]);
+                Some(Arc::clone(batch))
+            }
             Call::Watermark | Call::EndOfInput { .. } | Call::Close => None,
         };
-        self.state.begin(self.batch.clone());
+        self.state.begin(self.batch.clone().filter(|_| keyed));
     }
 
     /// Closes the scope and makes what the call wrote count.

@@ -163,7 +163,9 @@ pub enum RuleViolation {
         records: usize,
     },
     /// Emitted records of an output have keys sometimes and sometimes not, or timestamps.
-    #[error("output {output} had records {before} so far and now {now}: a stream has keys and event times as a whole")]
+    #[error(
+        "records of the {output} output had {before} and now have {now}: a stream has keys and timestamps as a whole"
+    )]
     Shape {
         /// The output's name.
         output: String,

@@ -23,10 +23,17 @@ pub struct Limits {
     pub call: Duration,
     /// Output held back in one call, in bytes.
     pub output_bytes: u64,
+    /// How many records one subtask may give up within a minute before the job fails.
+    pub skipped_per_minute: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory_bytes: 256 << 20, call: Duration::from_secs(10), output_bytes: 64 << 20 }
+        Self {
+            memory_bytes: 256 << 20,
+            call: Duration::from_secs(10),
+            output_bytes: 64 << 20,
+            skipped_per_minute: 10_000,
+        }
     }
 }

@@ -56,6 +56,13 @@ pub struct SubtaskMetrics {
     pub progress: Counter,
 }
 
+impl SubtaskMetrics {
+    /// Adds a stretch of monotonic time to the busy time.
+    pub(super) fn add_busy(&self, start: Duration, end: Duration) {
+        self.busy_ns.add(u64::try_from(end.saturating_sub(start).as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
 /// What a node has done.
 #[derive(Debug)]
 pub struct NodeMetrics {

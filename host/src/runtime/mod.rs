@@ -1,4 +1,24 @@
 //! The runtime of one job: subtasks, the channels between them, and what drives both.
+//!
+//! A job is a set of tasks joined by channels. A task is a chain: a source or a gate over channels, then operators, then
+//! perhaps a sink. Nothing is shared between tasks but channels and counters, and nothing between jobs at all.
 
+mod chain;
 pub mod channel;
+mod error;
+mod failed_record;
+mod input;
+mod job;
 pub mod metrics;
+mod operator_stage;
+mod output;
+mod plan;
+mod signals;
+mod sink_stage;
+mod skip_budget;
+mod splits;
+mod subtask;
+
+pub use error::JobError;
+pub(crate) use job::Job;
+pub use job::{JobOptions, JobReport, Outcome};
