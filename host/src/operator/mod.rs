@@ -22,7 +22,7 @@ pub use collector::{Collector, EmitMode, EmitSlot};
 pub use context::{CallContext, Rejection};
 pub use descriptor::{Descriptor, DescriptorError, SideOutput, StateDescriptor, StateKind, Ttl, TtlRefresh};
 pub use fault::{Fault, GuestFault, RuleViolation};
-pub use keyed_state::{EntryCursor, EntryPage, EntryScan, KeyedState, StagedWrites};
+pub use keyed_state::{EntryCursor, EntryPage, EntryScan, KeyedState};
 pub use metrics::UserMetrics;
 pub use policy::{Limits, OnError};
 

@@ -72,8 +72,11 @@ pub enum StateError {
 
 /// Keyed state of one operator subtask. Used by one task at a time.
 ///
-/// Keys lie in the key groups that the backend was made for; this is asserted. No access names a key twice, save that
-/// the entry functions may name a key with several of its map keys.
+/// Keys lie in the key groups that the backend was made for; this is asserted. No write names a key twice, save that
+/// `write_entries` may name a key with several of its map keys.
+///
+/// A read takes a limit and returns the bytes of its result. If they are more than the limit, what it appended is of no
+/// use: a state may hold more than a result should, or a column can.
 pub trait StateBackend: Send {
     /// The states, in the order of their indexes.
     fn states(&self) -> &[StateDescriptor];
@@ -82,24 +85,26 @@ pub trait StateBackend: Send {
     ///
     /// # Errors
     /// When the backend cannot read.
-    fn load_values(&mut self, state: StateIndex, keys: Keys<'_>, out: &mut OptionalColumn) -> Result<(), StateError>;
+    fn load_values(
+        &mut self,
+        state: StateIndex,
+        keys: Keys<'_>,
+        limit: u64,
+        out: &mut OptionalColumn,
+    ) -> Result<u64, StateError>;
 
     /// Sets the value of key `i` to string `i`; a missing one is removed.
     ///
     /// # Errors
     /// When the backend cannot write, or the budget is used up.
-    fn write_values(
-        &mut self,
-        state: StateIndex,
-        keys: Keys<'_>,
-        values: &mut dyn Iterator<Item = Option<&[u8]>>,
-    ) -> Result<(), StateError>;
+    fn write_values(&mut self, state: StateIndex, keys: Keys<'_>, values: &OptionalColumn) -> Result<(), StateError>;
 
     /// Appends the list of each key to `out`.
     ///
     /// # Errors
     /// When the backend cannot read.
-    fn load_lists(&mut self, state: StateIndex, keys: Keys<'_>, out: &mut Lists) -> Result<(), StateError>;
+    fn load_lists(&mut self, state: StateIndex, keys: Keys<'_>, limit: u64, out: &mut Lists)
+    -> Result<u64, StateError>;
 
     /// Appends list `i` to the list of key `i`.
     ///
@@ -116,8 +121,9 @@ pub trait StateBackend: Send {
         state: StateIndex,
         keys: Keys<'_>,
         entry_keys: &Column,
+        limit: u64,
         out: &mut OptionalColumn,
-    ) -> Result<(), StateError>;
+    ) -> Result<u64, StateError>;
 
     /// Sets entry `entry_keys.get(i)` in the map of key `i` to string `i`; a missing one is removed. Later ones win.
     ///

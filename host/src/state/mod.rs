@@ -5,6 +5,8 @@
 
 mod backend;
 mod memory;
+mod secret;
 
 pub use backend::{Keys, MapPage, StateBackend, StateError, StateIndex};
 pub use memory::MemoryBackend;
+pub(crate) use secret::HashSecret;

@@ -1,0 +1,427 @@
+//! One hash table: some keys of one key group and what they hold.
+//!
+//! The index holds a tag of 32 hash bits and a handle per key, nothing else, so that it stays in the processor's caches
+//! when the records do not. A small record is one block of the arena, key and value side by side; a large one has an
+//! allocation of its own, as has a map that outgrew the form of a byte string.
+//!
+//! Which tag belongs to which key is a matter of a secret, so nothing here may be listed in the order of the index.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashTable;
+
+use super::arena::{Address, Arena, LARGEST_BLOCK, block_size};
+
+/// What a key costs besides the block of its record: its part of the index.
+const ENTRY_OVERHEAD: usize = 12;
+
+/// What a record with an allocation of its own costs besides its bytes, about.
+const LARGE_OVERHEAD: usize = 96;
+
+/// What an entry of a map costs besides its bytes, about: two boxed strings and the node's spare room.
+const MAP_ENTRY_OVERHEAD: usize = 64;
+
+/// The part of a small record in front of the key: side, key length, value length.
+const HEADER: usize = 8;
+
+/// The remixed hash of a key, in the two halves that serve to different ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hash {
+    /// Finds the key in its table.
+    pub(super) tag: u32,
+    /// Finds the table in its group, by its upper bits.
+    pub(super) side: u32,
+}
+
+impl From<u64> for Hash {
+    #[inline]
+    fn from(remixed: u64) -> Self {
+        Self { tag: (remixed >> 32) as u32, side: remixed as u32 }
+    }
+}
+
+/// Where a record is, until the table is compacted or split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Handle(u32);
+
+impl Handle {
+    /// The bit that tells large records from small ones.
+    const LARGE: u32 = 1 << 31;
+
+    fn small(address: Address) -> Self {
+        debug_assert_eq!(address & Self::LARGE, 0);
+        Self(address)
+    }
+
+    fn large(position: usize) -> Self {
+        Self(u32::try_from(position).expect("far fewer than 2^31 large records") | Self::LARGE)
+    }
+
+    #[inline]
+    fn is_large(self) -> bool {
+        self.0 & Self::LARGE != 0
+    }
+
+    fn position(self) -> usize {
+        (self.0 & !Self::LARGE) as usize
+    }
+}
+
+/// What a key holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stored<'a> {
+    /// A value, a list or a map of few entries.
+    Bytes(&'a [u8]),
+    /// A map of more.
+    Map(&'a EntryMap),
+}
+
+/// A map that outgrew the form of a byte string.
+#[derive(Debug, Default)]
+pub(super) struct EntryMap {
+    entries: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    bytes: usize,
+}
+
+impl EntryMap {
+    /// The entries in the order of their keys.
+    pub(super) fn entries(&self) -> &BTreeMap<Box<[u8]>, Box<[u8]>> {
+        &self.entries
+    }
+
+    /// Sets an entry.
+    pub(super) fn insert(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes += value.len();
+        match self.entries.get_mut(key) {
+            Some(before) => {
+                self.bytes -= before.len();
+                *before = value.into();
+            }
+            None => {
+                self.bytes += key.len() + MAP_ENTRY_OVERHEAD;
+                self.entries.insert(key.into(), value.into());
+            }
+        }
+    }
+
+    /// Removes an entry.
+    pub(super) fn remove(&mut self, key: &[u8]) {
+        if let Some(value) = self.entries.remove(key) {
+            self.bytes -= key.len() + value.len() + MAP_ENTRY_OVERHEAD;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    tag: u32,
+    handle: Handle,
+}
+
+#[derive(Debug)]
+struct Large {
+    side: u32,
+    key: Box<[u8]>,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    Bytes(Vec<u8>),
+    Map(EntryMap),
+}
+
+impl Large {
+    fn cost(&self) -> usize {
+        let content = match &self.content {
+            Content::Bytes(bytes) => bytes.len(),
+            Content::Map(map) => map.bytes,
+        };
+        self.key.len() + content + LARGE_OVERHEAD
+    }
+}
+
+/// Some keys of a group and what they hold.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    index: HashTable<Entry>,
+    arena: Arena,
+    large: Vec<Option<Large>>,
+    /// Positions in `large` that are free.
+    vacant: Vec<u32>,
+    /// How many upper bits of the side all keys share.
+    pub(super) depth: u32,
+}
+
+/// The index takes the place from the lower bits and its own tag from the uppermost.
+#[inline]
+fn spread(tag: u32) -> u64 {
+    u64::from(tag) << 32 | u64::from(tag)
+}
+
+/// The parts of a small record: side, key and value.
+#[inline]
+fn parse(record: &[u8]) -> (u32, &[u8], &[u8]) {
+    let (side, lengths, rest) = header(record);
+    let (key, rest) = rest.split_at(lengths.0);
+    (side, key, &rest[..lengths.1])
+}
+
+#[inline]
+fn header(record: &[u8]) -> (u32, (usize, usize), &[u8]) {
+    let (header, rest) = record.split_first_chunk::<HEADER>().expect("a record has a header");
+    let header = u64::from_le_bytes(*header);
+    (header as u32, ((header >> 32) as u16 as usize, (header >> 48) as usize), rest)
+}
+
+#[inline]
+fn write_header(record: &mut [u8], side: u32, key: usize, value: usize) {
+    let header = u64::from(side) | (key as u64) << 32 | (value as u64) << 48;
+    record[..HEADER].copy_from_slice(&header.to_le_bytes());
+}
+
+impl Table {
+    /// The number of keys.
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// The bytes of small records.
+    pub(super) fn small_bytes(&self) -> usize {
+        self.arena.used_bytes()
+    }
+
+    /// The first record with a tag: almost always that of the key that is sought, which remains to be seen. Touches
+    /// the index alone.
+    #[inline]
+    pub(super) fn candidate(&self, tag: u32) -> Option<Handle> {
+        self.index.find(spread(tag), |entry| entry.tag == tag).map(|entry| entry.handle)
+    }
+
+    /// The record of a key.
+    pub(super) fn find(&self, tag: u32, key: &[u8]) -> Option<Handle> {
+        let is_it = |entry: &Entry| entry.tag == tag && self.record(entry.handle).0 == key;
+        self.index.find(spread(tag), is_it).map(|entry| entry.handle)
+    }
+
+    /// A key and what it holds.
+    #[inline]
+    pub(super) fn record(&self, handle: Handle) -> (&[u8], Stored<'_>) {
+        if handle.is_large() {
+            let large = self.large_at(handle);
+            let stored = match &large.content {
+                Content::Bytes(bytes) => Stored::Bytes(bytes),
+                Content::Map(map) => Stored::Map(map),
+            };
+            return (&large.key, stored);
+        }
+        let (_, key, value) = parse(self.arena.from(handle.0));
+        (key, Stored::Bytes(value))
+    }
+
+    /// Sets what a key holds. `found` is its record so far. Returns by how many bytes the table grew.
+    #[inline]
+    pub(super) fn set(&mut self, found: Option<Handle>, hash: Hash, key: &[u8], value: &[u8]) -> i64 {
+        if let Some(handle) = found
+            && !handle.is_large()
+        {
+            let record = self.arena.from_mut(handle.0);
+            let (side, (key_len, before), _) = header(record);
+            let (start, len) = (HEADER + key_len, HEADER + key_len + value.len());
+            if before == value.len() || (len <= LARGEST_BLOCK && block_size(len) == block_size(start + before)) {
+                write_header(record, side, key_len, value.len());
+                record[start..len].copy_from_slice(value);
+                return 0;
+            }
+        }
+        self.replace(found, hash, key, value, &[])
+    }
+
+    /// Appends to what a key holds. `found` is its record so far. Returns by how many bytes the table grew.
+    pub(super) fn append(&mut self, found: Option<Handle>, hash: Hash, key: &[u8], more: &[u8]) -> i64 {
+        let Some(handle) = found else { return self.replace(None, hash, key, more, &[]) };
+        if handle.is_large() {
+            let Content::Bytes(bytes) = &mut self.large_at_mut(handle).content else {
+                panic!("a map is appended to like a list");
+            };
+            bytes.extend_from_slice(more);
+            return more.len() as i64;
+        }
+        let record = self.arena.from_mut(handle.0);
+        let (side, (key_len, value_len), _) = header(record);
+        let end = HEADER + key_len + value_len;
+        let len = end + more.len();
+        if len <= LARGEST_BLOCK && block_size(len) == block_size(end) {
+            write_header(record, side, key_len, value_len + more.len());
+            record[end..len].copy_from_slice(more);
+            return 0;
+        }
+        let before = record[HEADER + key_len..end].to_vec();
+        self.replace(found, hash, key, &before, more)
+    }
+
+    /// Sets what a key holds to a map that outgrew the form of a byte string. Returns by how many bytes the table grew.
+    pub(super) fn set_map(&mut self, found: Option<Handle>, hash: Hash, key: &[u8], map: EntryMap) -> i64 {
+        let before = found.map_or(0, |handle| self.release(handle));
+        let handle = self.make_large(hash.side, key, Content::Map(map));
+        self.place(found, hash.tag, handle);
+        self.cost(handle) - before
+    }
+
+    /// Changes a map that outgrew the form of a byte string. Returns by how many bytes the table grew.
+    pub(super) fn change_map(&mut self, handle: Handle, change: impl FnOnce(&mut EntryMap)) -> i64 {
+        let large = self.large_at_mut(handle);
+        let before = large.cost();
+        let Content::Map(map) = &mut large.content else { panic!("a byte string is changed like a map") };
+        change(map);
+        large.cost() as i64 - before as i64
+    }
+
+    /// Removes a key. Returns by how many bytes the table grew: a negative number.
+    pub(super) fn remove(&mut self, handle: Handle, tag: u32) -> i64 {
+        let entry = self.index.find_entry(spread(tag), |entry| entry.handle == handle);
+        entry.expect("a handle is in the index under its tag").remove();
+        -self.release(handle)
+    }
+
+    /// Whether compacting pays.
+    #[inline]
+    pub(super) fn is_wasteful(&self) -> bool {
+        self.arena.is_wasteful()
+    }
+
+    /// Gives back what removed and moved records left behind. Handles change.
+    pub(super) fn compact(&mut self) {
+        let fresh = Arena::with_capacity(self.arena.used_bytes());
+        let old = std::mem::replace(&mut self.arena, fresh);
+        for entry in self.index.iter_mut().filter(|entry| !entry.handle.is_large()) {
+            entry.handle = adopt(&mut self.arena, old.from(entry.handle.0));
+        }
+        if self.index.len() < self.index.capacity() / 4 {
+            self.index.shrink_to_fit(|entry| spread(entry.tag));
+        }
+        if self.vacant.len() == self.large.len() {
+            (self.large, self.vacant) = (Vec::new(), Vec::new());
+        }
+    }
+
+    /// Deals the keys out to two tables by one more bit of their sides, and returns that of the keys whose bit is set.
+    /// Handles change.
+    pub(super) fn split(&mut self) -> Self {
+        let old = std::mem::take(self);
+        let (expected, room) = (old.index.len() / 2 + old.index.len() / 8, old.arena.used_bytes() / 2);
+        let make = || Self {
+            index: HashTable::with_capacity(expected),
+            arena: Arena::with_capacity(room + room / 8),
+            depth: old.depth + 1,
+            ..Self::default()
+        };
+        let (mut low, mut high) = (make(), make());
+        let mut large = old.large;
+        for Entry { tag, handle } in old.index {
+            let (side, record) = if handle.is_large() {
+                let record = large[handle.position()].take().expect("a handle is that of a record");
+                (record.side, Err(record))
+            } else {
+                let record = old.arena.from(handle.0);
+                (header(record).0, Ok(record))
+            };
+            let table = if side >> (u32::BITS - 1 - old.depth) & 1 == 1 { &mut high } else { &mut low };
+            let handle = match record {
+                Ok(record) => adopt(&mut table.arena, record),
+                Err(record) => table.keep_large(record),
+            };
+            table.index.insert_unique(spread(tag), Entry { tag, handle }, |entry| spread(entry.tag));
+        }
+        *self = low;
+        high
+    }
+
+    /// Puts a new record with the value `first` and `second` in the place of `found`.
+    fn replace(&mut self, found: Option<Handle>, hash: Hash, key: &[u8], first: &[u8], second: &[u8]) -> i64 {
+        let before = found.map_or(0, |handle| self.release(handle));
+        let value_len = first.len() + second.len();
+        let len = HEADER + key.len() + value_len;
+        let handle = if len <= LARGEST_BLOCK {
+            let address = self.arena.allocate(len);
+            let record = &mut self.arena.from_mut(address)[..len];
+            write_header(record, hash.side, key.len(), value_len);
+            let (key_part, value) = record[HEADER..].split_at_mut(key.len());
+            key_part.copy_from_slice(key);
+            value[..first.len()].copy_from_slice(first);
+            value[first.len()..].copy_from_slice(second);
+            Handle::small(address)
+        } else {
+            self.make_large(hash.side, key, Content::Bytes([first, second].concat()))
+        };
+        self.place(found, hash.tag, handle);
+        self.cost(handle) - before
+    }
+
+    /// Points the index to a record.
+    fn place(&mut self, found: Option<Handle>, tag: u32, handle: Handle) {
+        match found {
+            Some(before) if before == handle => {}
+            Some(before) => {
+                let entry = self.index.find_mut(spread(tag), |entry| entry.handle == before);
+                entry.expect("a handle is in the index under its tag").handle = handle;
+            }
+            None => {
+                self.index.insert_unique(spread(tag), Entry { tag, handle }, |entry| spread(entry.tag));
+            }
+        }
+    }
+
+    fn make_large(&mut self, side: u32, key: &[u8], content: Content) -> Handle {
+        self.keep_large(Large { side, key: key.into(), content })
+    }
+
+    fn keep_large(&mut self, large: Large) -> Handle {
+        if let Some(position) = self.vacant.pop() {
+            self.large[position as usize] = Some(large);
+            return Handle::large(position as usize);
+        }
+        self.large.push(Some(large));
+        Handle::large(self.large.len() - 1)
+    }
+
+    /// Frees the place of a record and returns what it cost.
+    fn release(&mut self, handle: Handle) -> i64 {
+        let cost = self.cost(handle);
+        if handle.is_large() {
+            self.large[handle.position()] = None;
+            self.vacant.push(handle.position() as u32);
+        } else {
+            let (_, (key, value), _) = header(self.arena.from(handle.0));
+            self.arena.release(handle.0, HEADER + key + value);
+        }
+        cost
+    }
+
+    fn cost(&self, handle: Handle) -> i64 {
+        let record = if handle.is_large() {
+            self.large_at(handle).cost()
+        } else {
+            let (_, (key, value), _) = header(self.arena.from(handle.0));
+            block_size(HEADER + key + value)
+        };
+        (record + ENTRY_OVERHEAD) as i64
+    }
+
+    fn large_at(&self, handle: Handle) -> &Large {
+        self.large[handle.position()].as_ref().expect("a handle is that of a record")
+    }
+
+    fn large_at_mut(&mut self, handle: Handle) -> &mut Large {
+        self.large[handle.position()].as_mut().expect("a handle is that of a record")
+    }
+}
+
+/// Copies a small record from one arena to another.
+fn adopt(arena: &mut Arena, record: &[u8]) -> Handle {
+    let (_, (key, value), _) = header(record);
+    let len = HEADER + key + value;
+    let address = arena.allocate(len);
+    arena.from_mut(address)[..len].copy_from_slice(&record[..len]);
+    Handle::small(address)
+}
