@@ -1,0 +1,13 @@
+//! A seeded simulation of whole jobs.
+//!
+//! Production code runs on a virtual world: an executor that polls a random ready task and owns the time, channels that
+//! deliver late, sources and sinks in memory. A seed decides everything, so a failure is found again by its seed
+//! (`TIDEGATE_SEED=n cargo test -p tidegate-tests`). What a job must output is computed by plain code and compared.
+
+mod counters;
+pub mod executor;
+mod timers;
+pub mod trace;
+pub mod transport;
+
+pub use counters::Counters;
