@@ -6,8 +6,13 @@
 
 mod counters;
 pub mod executor;
+pub mod operators;
+mod record;
+pub mod sink;
+pub mod source;
 mod timers;
 pub mod trace;
 pub mod transport;
 
 pub use counters::Counters;
+pub use record::Record;
