@@ -406,8 +406,7 @@ impl Handle {
     fn start(&self, name: &str, future: BoxFuture<'static, ()>) {
         let mut state = self.shared.lock();
         let (task, label) = (state.tasks.len(), state.trace.label(name));
-        let wake =
-            Arc::new(TaskWaker { task, queued: AtomicBool::new(false), ready: Arc::clone(&self.shared.ready) });
+        let wake = Arc::new(TaskWaker { task, queued: AtomicBool::new(false), ready: Arc::clone(&self.shared.ready) });
         let waker = Waker::from(Arc::clone(&wake));
         wake.wake_by_ref();
         let group = self.group;

@@ -119,8 +119,12 @@ pub fn running_sum(complaint: Complaint) -> Arc<dyn OperatorFactory> {
 impl NativeOperator for RunningSum {
     async fn process(&mut self, _input: u32, batch: &Batch, context: &mut CallContext) -> Result<(), Fault> {
         let slots = context.state.slots()?.to_vec();
-        let mut sums: Vec<Option<i64>> =
-            context.state.load(SUM)?.iter().map(|sum| sum.map(|sum| number(sum).expect("only numbers are stored"))).collect();
+        let mut sums: Vec<Option<i64>> = context
+            .state
+            .load(SUM)?
+            .iter()
+            .map(|sum| sum.map(|sum| number(sum).expect("only numbers are stored")))
+            .collect();
         let mut output = Batch::new();
         for (record, (&slot, value)) in slots.iter().zip(batch.values().iter()).enumerate() {
             let position = u32::try_from(record).expect("batches are small");

@@ -57,7 +57,10 @@ pub struct SimSource {
 
 impl fmt::Debug for SimSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimSource").field("name", &self.name).field("splits", &self.splits.len()).finish_non_exhaustive()
+        f.debug_struct("SimSource")
+            .field("name", &self.name)
+            .field("splits", &self.splits.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -84,7 +87,14 @@ impl Source for SimSource {
             splits.swap(left, other);
         }
         let records = self.splits.iter().map(|split| split.len() as u64).sum();
-        Box::new(SimEnumerator { splits, records, started: false, pace: self.pace, random, clock: Arc::clone(&env.clock) })
+        Box::new(SimEnumerator {
+            splits,
+            records,
+            started: false,
+            pace: self.pace,
+            random,
+            clock: Arc::clone(&env.clock),
+        })
     }
 
     fn reader(&self, context: ReaderContext) -> Box<dyn SourceReader> {
@@ -151,7 +161,8 @@ struct SimReader {
 
 impl SourceReader for SimReader {
     fn add_split(&mut self, split: Split) -> Result<(), ConnectorError> {
-        let malformed = || ConnectorError::Other(format!("split {} at {:?} is none of these", split.id, split.position));
+        let malformed =
+            || ConnectorError::Other(format!("split {} at {:?} is none of these", split.id, split.position));
         let index: usize = split.id.parse().map_err(|_| malformed())?;
         let position = u64::from_le_bytes(split.position.as_slice().try_into().map_err(|_| malformed())?);
         let position = usize::try_from(position).map_err(|_| malformed())?;

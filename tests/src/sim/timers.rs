@@ -40,7 +40,11 @@ impl Timers {
     pub(super) fn replace_waker(&mut self, id: TimerId, waker: &Waker) -> Option<Waker> {
         match &mut self.slots[id.slot] {
             Some((owner, old)) if *owner == id => {
-                if old.will_wake(waker) { None } else { Some(std::mem::replace(old, waker.clone())) }
+                if old.will_wake(waker) {
+                    None
+                } else {
+                    Some(std::mem::replace(old, waker.clone()))
+                }
             }
             _ => None,
         }

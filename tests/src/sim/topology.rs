@@ -73,7 +73,13 @@ impl fmt::Debug for Plan {
         for node in self.graph.nodes() {
             write!(f, "{} x{}{}", node.name, node.parallelism, if node.chain { "" } else { " unchained" })?;
             for edge in &node.inputs {
-                write!(f, " <- {} {}.{}", edge.partition, self.graph.node(edge.from).name, edge.output.0.cast_signed())?;
+                write!(
+                    f,
+                    " <- {} {}.{}",
+                    edge.partition,
+                    self.graph.node(edge.from).name,
+                    edge.output.0.cast_signed()
+                )?;
             }
             f.write_str("; ")?;
         }
@@ -314,9 +320,8 @@ impl<'a> Drawing<'a> {
     fn poison(&mut self, on_error: OnError) {
         let pairs = self.pairs();
         let mut records = self.records(&pairs);
-        let poison: Vec<(Vec<u8>, Vec<u8>)> = (0..1 + self.random.below(8))
-            .map(|number| (self.key(), format!("poison {number}").into_bytes()))
-            .collect();
+        let poison: Vec<(Vec<u8>, Vec<u8>)> =
+            (0..1 + self.random.below(8)).map(|number| (self.key(), format!("poison {number}").into_bytes())).collect();
         for (key, value) in &poison {
             let at = self.random.below(records.len() as u64 + 1) as usize;
             let timestamp = self.timed.then_some(0);

@@ -35,6 +35,8 @@ const LONGEST_LIFE_US: u64 = 30_000;
 #[derive(Clone, Copy, Debug)]
 pub struct World {
     seed: u64,
+    /// Decides the order of events. The seed, unless the same job is to be seen in several orders.
+    schedule: u64,
     topology: Topology,
     style: Style,
     cancel_after: Option<Duration>,
@@ -80,7 +82,7 @@ impl World {
     pub fn new(seed: u64, topology: Topology) -> Self {
         let ones = Random::for_purpose(seed, "world", &[1]).below(4) == 0;
         let style = Style { delay_us: LONGEST_DELAY_US, boundedness: Boundedness::Bounded, ones };
-        Self { seed, topology, style, cancel_after: None }
+        Self { seed, schedule: seed, topology, style, cancel_after: None }
     }
 
     /// A world in which everything follows from the seed. Some of their jobs are cancelled.
@@ -105,6 +107,13 @@ impl World {
         self
     }
 
+    /// The same job in another order of events.
+    #[must_use]
+    pub fn with_schedule(mut self, schedule: u64) -> Self {
+        self.schedule = schedule;
+        self
+    }
+
     fn options(&self, plan: &Plan) -> JobOptions {
         JobOptions {
             channel_bytes: plan.channel_bytes,
@@ -121,15 +130,15 @@ impl World {
         let _seed = TellSeed(self.seed);
         let counters = Arc::new(Counters::default());
         let plan = Plan::new(self.seed, self.topology, self.style, &counters);
-        let mut executor = Executor::new(self.seed, STEP_LIMIT);
+        let mut executor = Executor::new(self.schedule, STEP_LIMIT);
         let (job, client) = (executor.handle(JOB), executor.handle(CLIENT));
         let env = Env {
             clock: Arc::new(job.clone()),
             workers: Arc::new(job.clone()),
             control: Arc::new(job.clone()),
             compute: Arc::new(job.clone()),
-            transport: Arc::new(SimTransport::new(job, self.seed, Arc::clone(&counters))),
-            seed: self.seed,
+            transport: Arc::new(SimTransport::new(job, self.schedule, Arc::clone(&counters))),
+            seed: self.schedule,
         };
         let (graph, options, cancel_after) = (plan.graph.clone(), self.options(&plan), self.cancel_after);
         let ended = executor.run("client", async move {
@@ -202,7 +211,9 @@ impl World {
             Outcome::Finished if !plan.fails && self.style.boundedness == Boundedness::Bounded => {
                 counters.finished_jobs.fetch_add(1, Relaxed);
                 for (sink, (output, expectation)) in &plan.sinks {
-                    expectation.check(&output.records(Stage::Committed)).map_err(|problem| format!("{sink}: {problem}"))?;
+                    expectation
+                        .check(&output.records(Stage::Committed))
+                        .map_err(|problem| format!("{sink}: {problem}"))?;
                 }
                 let given_up = metrics.nodes.iter().map(|node| node.sum(|subtask| &subtask.skipped)).sum::<u64>()
                     + metrics.nodes.iter().map(|node| node.sum(|subtask| &subtask.dead_letters)).sum::<u64>();

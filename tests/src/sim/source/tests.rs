@@ -10,7 +10,8 @@ fn source(seed: u64) -> (SimSource, Vec<Record>) {
     let mut random = Random::for_purpose(seed, "records", &[]);
     let mut all = Vec::new();
     let splits = (0..5u64).map(|split| {
-        let record = |number: u64| Record { key: None, value: format!("{split}/{number}").into_bytes(), timestamp: None };
+        let record =
+            |number: u64| Record { key: None, value: format!("{split}/{number}").into_bytes(), timestamp: None };
         let records: Vec<Record> = (0..random.below(20)).map(record).collect();
         all.extend(records.clone());
         Arc::new(records)
