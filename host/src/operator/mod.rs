@@ -12,6 +12,7 @@ mod descriptor;
 mod fault;
 mod keyed_state;
 mod metrics;
+mod native;
 mod policy;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub use descriptor::{Descriptor, DescriptorError, SideOutput, StateDescriptor, S
 pub use fault::{Fault, GuestFault, RuleViolation};
 pub use keyed_state::{EntryCursor, EntryPage, EntryScan, KeyedState};
 pub use metrics::UserMetrics;
+pub use native::{NativeFactory, NativeOperator};
 pub use policy::{Limits, OnError};
 
 use crate::id::SubtaskId;

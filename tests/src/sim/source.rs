@@ -1,0 +1,229 @@
+//! A source in memory: splits are lists of records, and a position is how many were read.
+//!
+//! Batch sizes, the order in which splits are handed out and read, and how long everything takes follow from the seed of
+//! the job's `Env`. With a pace of no delay it runs on any clock without waiting.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tidegate::clock::Clock;
+use tidegate::connectors::{
+    Boundedness, ConnectorError, Extent, ReaderContext, ReaderEvent, Source, SourceReader, Split, SplitEnumerator,
+    StreamShape,
+};
+use tidegate::env::Env;
+use tidegate::random::Random;
+use tidegate::record::Batch;
+
+use super::counters::Counters;
+use super::record::Record;
+
+/// How fast a source or sink is.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// The largest batch, in records.
+    pub most_records: u64,
+    /// A step takes less than this, in microseconds; nothing waits when 0.
+    pub delay_us: u64,
+}
+
+impl Pace {
+    /// Draws whether and how long a step takes.
+    pub(super) fn delay(self, random: &mut Random) -> Option<Duration> {
+        (self.delay_us > 0 && random.below(2) == 0).then(|| Duration::from_micros(random.below(self.delay_us)))
+    }
+}
+
+/// A source in memory.
+#[derive(Clone)]
+pub struct SimSource {
+    /// Tells the source's random numbers from those of others.
+    pub name: &'static str,
+    /// The records of each split.
+    pub splits: Vec<Arc<Vec<Record>>>,
+    /// What the records carry.
+    pub shape: StreamShape,
+    /// How fast it is.
+    pub pace: Pace,
+    /// Whether its splits end, or are waited at for more that never comes.
+    pub boundedness: Boundedness,
+    /// Where it counts.
+    pub counters: Arc<Counters>,
+}
+
+impl fmt::Debug for SimSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimSource")
+            .field("name", &self.name)
+            .field("splits", &self.splits.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Source for SimSource {
+    fn boundedness(&self) -> Boundedness {
+        self.boundedness
+    }
+
+    fn shape(&self) -> StreamShape {
+        self.shape
+    }
+
+    fn cannot_replay(&self) -> Option<String> {
+        None
+    }
+
+    fn enumerator(&self, env: &Env) -> Box<dyn SplitEnumerator> {
+        let mut random = Random::for_purpose(env.seed, self.name, &[1]);
+        let position = 0u64.to_le_bytes().to_vec();
+        let mut splits: Vec<Split> =
+            (0..self.splits.len()).map(|split| Split { id: split.to_string(), position: position.clone() }).collect();
+        for left in (1..splits.len()).rev() {
+            let other = usize::try_from(random.below(left as u64 + 1)).expect("an index");
+            splits.swap(left, other);
+        }
+        let records = self.splits.iter().map(|split| split.len() as u64).sum();
+        Box::new(SimEnumerator {
+            splits,
+            records,
+            started: false,
+            pace: self.pace,
+            random,
+            clock: Arc::clone(&env.clock),
+        })
+    }
+
+    fn reader(&self, context: ReaderContext) -> Box<dyn SourceReader> {
+        let random = Random::for_purpose(context.env.seed, self.name, &[2, u64::from(context.subtask.index)]);
+        Box::new(SimReader {
+            source: self.clone(),
+            random,
+            clock: context.env.clock,
+            reading: Vec::new(),
+            due: None,
+            records: 0,
+        })
+    }
+}
+
+struct SimEnumerator {
+    /// Those that were not handed out, the next one last.
+    splits: Vec<Split>,
+    records: u64,
+    started: bool,
+    pace: Pace,
+    random: Random,
+    clock: Arc<dyn Clock>,
+}
+
+impl SplitEnumerator for SimEnumerator {
+    fn start(&mut self) -> BoxFuture<'_, Result<(), ConnectorError>> {
+        async move {
+            assert!(!std::mem::replace(&mut self.started, true), "an enumerator starts once");
+            if let Some(delay) = self.pace.delay(&mut self.random) {
+                self.clock.sleep(delay).await;
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn next_split(&mut self, _subtask: u32) -> BoxFuture<'_, Result<Option<Split>, ConnectorError>> {
+        async move {
+            assert!(self.started, "a split was asked for before the start");
+            if let Some(delay) = self.pace.delay(&mut self.random) {
+                self.clock.sleep(delay).await;
+            }
+            Ok(self.splits.pop())
+        }
+        .boxed()
+    }
+
+    fn extent(&self) -> Option<Extent> {
+        Some(Extent::Records(self.records))
+    }
+}
+
+struct SimReader {
+    source: SimSource,
+    random: Random,
+    clock: Arc<dyn Clock>,
+    /// The splits at hand, each by its index and how many records were read.
+    reading: Vec<(usize, usize)>,
+    /// When the next event comes, once that is drawn. Kept here, so that dropping the future does not draw again.
+    due: Option<Duration>,
+    records: u64,
+}
+
+impl SourceReader for SimReader {
+    fn add_split(&mut self, split: Split) -> Result<(), ConnectorError> {
+        let malformed =
+            || ConnectorError::Other(format!("split {} at {:?} is none of these", split.id, split.position));
+        let index: usize = split.id.parse().map_err(|_| malformed())?;
+        let position = u64::from_le_bytes(split.position.as_slice().try_into().map_err(|_| malformed())?);
+        let position = usize::try_from(position).map_err(|_| malformed())?;
+        if self.source.splits.get(index).is_none_or(|records| position > records.len()) {
+            return Err(malformed());
+        }
+        self.reading.push((index, position));
+        Ok(())
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Result<ReaderEvent, ConnectorError>> {
+        async move {
+            assert!(!self.reading.is_empty(), "a reader without splits was asked for records");
+            if self.due.is_none() {
+                let delay = self.source.pace.delay(&mut self.random).unwrap_or_default();
+                self.due = Some(self.clock.monotonic() + delay);
+            }
+            let left = self.due.unwrap_or_default().saturating_sub(self.clock.monotonic());
+            if !left.is_zero() {
+                self.clock.sleep(left).await;
+            }
+            let open = |&(index, read): &(usize, usize)| read < self.source.splits[index].len();
+            let endless = self.source.boundedness == Boundedness::Unbounded;
+            if endless && !self.reading.iter().any(open) {
+                std::future::pending::<()>().await;
+            }
+            // From here on nothing waits: what is taken is returned.
+            self.due = None;
+            let candidates: Vec<usize> =
+                (0..self.reading.len()).filter(|&at| !endless || open(&self.reading[at])).collect();
+            let chosen = usize::try_from(self.random.below(candidates.len() as u64)).expect("an index");
+            let (index, read) = self.reading[candidates[chosen]];
+            let records = &self.source.splits[index];
+            if read == records.len() {
+                self.reading.remove(candidates[chosen]);
+                return Ok(ReaderEvent::SplitFinished);
+            }
+            let size = usize::try_from(1 + self.random.below(self.source.pace.most_records)).expect("a small number");
+            let end = records.len().min(read + size);
+            let mut batch = Batch::new();
+            records[read..end].iter().for_each(|record| record.push_to(&mut batch));
+            self.reading[candidates[chosen]].1 = end;
+            self.records += batch.len() as u64;
+            self.source.counters.source_batches.fetch_add(1, Relaxed);
+            Ok(ReaderEvent::Batch(batch))
+        }
+        .boxed()
+    }
+
+    fn snapshot(&self) -> Vec<Split> {
+        let split = |&(index, read): &(usize, usize)| Split {
+            id: index.to_string(),
+            position: (read as u64).to_le_bytes().to_vec(),
+        };
+        self.reading.iter().map(split).collect()
+    }
+
+    fn progress(&self) -> u64 {
+        self.records
+    }
+}
+
+#[cfg(test)]
+mod tests;
