@@ -1,6 +1,6 @@
 //! From what wasmtime reports to what the job is told.
 
-use wasmtime::{Error, Trap};
+use wasmtime::{Error, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use super::guest::Guest;
@@ -9,6 +9,9 @@ use crate::operator::{Fault, GuestFault};
 
 /// How close to the end of its address space a guest must have reached for it to look like a stack that grew past 0.
 const STACK_REACH: u64 = 64 << 20;
+
+/// How often one function must be among the innermost calls for it to look like a recursion without end.
+const DEEP_RECURSION: usize = 8;
 
 /// Why a call ended that did not return. Call it after [`super::log::GuestLog::end_call`] gave the last of stderr.
 pub(super) fn classify(error: Error, guest: &Guest, stderr: &str) -> Fault {
@@ -30,8 +33,8 @@ pub(super) fn classify(error: Error, guest: &Guest, stderr: &str) -> Fault {
     }
     match error.downcast_ref::<Trap>() {
         Some(Trap::StackOverflow) => GuestFault::StackOverflow.into(),
-        Some(trap @ Trap::MemoryOutOfBounds) if reached_below_zero(&error) => with_stderr(format!(
-            "{trap} just below address 0, which is what a stack overflow looks like when large variables are on the stack"
+        Some(trap @ Trap::MemoryOutOfBounds) if recursed(&error) || reached_below_zero(&error) => with_stderr(format!(
+            "{trap}, as when the stack overflows with large variables on it"
         )),
         Some(trap) => with_stderr(trap.to_string()),
         None => {
@@ -45,9 +48,15 @@ pub(super) fn classify(error: Error, guest: &Guest, stderr: &str) -> Fault {
     }
 }
 
-/// Whether an access out of bounds was near the end of the address space, where small numbers below 0 are.
-///
-/// Compilers put the stack of large variables at the start of memory, growing down; overflowing, it wraps around.
+/// Compilers put the stack of large variables at the start of memory, growing down. When it overflows, the machine sees
+/// a plain access out of bounds; that a function is within itself many times over gives it away.
+fn recursed(error: &Error) -> bool {
+    let Some(backtrace) = error.downcast_ref::<WasmBacktrace>() else { return false };
+    let innermost = backtrace.frames().first().map(|frame| frame.func_index());
+    backtrace.frames().iter().filter(|frame| Some(frame.func_index()) == innermost).count() >= DEEP_RECURSION
+}
+
+/// Or that the access was near the end of the address space, where small numbers below 0 are.
 fn reached_below_zero(error: &Error) -> bool {
     let text = format!("{error:#}");
     let address = text.split_once("memory fault at wasm address 0x").map(|(_, rest)| rest);

@@ -74,7 +74,7 @@ pub enum LoadFailure {
         found: String,
     },
     /// It wants more than an operator may have.
-    #[error("it imports what an operator may not use: {}", list(.imports))]
+    #[error("it imports what an operator may not use:{}", list(.imports))]
     Refused {
         /// What it may not have.
         imports: Vec<Import>,
@@ -227,12 +227,17 @@ fn access(name: &str) -> Access {
     })
 }
 
+/// Imports by reason, a line each.
 fn list(imports: &[Import]) -> String {
-    let line = |import: &Import| match import.access {
-        Access::Refused(reason) => format!("\n  {}: {reason}", import.name),
-        Access::Contract | Access::Virtual(_) => format!("\n  {}", import.name),
-    };
-    imports.iter().map(line).collect()
+    let mut lines: Vec<(&str, Vec<&str>)> = Vec::new();
+    for import in imports {
+        let Access::Refused(reason) = import.access else { continue };
+        match lines.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, names)) => names.push(&import.name),
+            None => lines.push((reason, vec![&import.name])),
+        }
+    }
+    lines.iter().map(|(reason, names)| format!("\n  {}: {reason}", names.join(", "))).collect()
 }
 
 /// A version of the operator contract.

@@ -144,7 +144,7 @@ impl WasmOperatorFactory {
         store.epoch_deadline_callback(|store| {
             let guest = store.data();
             let limit = guest.limits.call;
-            if guest.run_time.elapsed() > limit {
+            if guest.run_time.is_over(limit) {
                 return Err(trap(GuestFault::CallTime { limit }));
             }
             Ok(UpdateDeadline::Yield(1))
@@ -226,6 +226,8 @@ impl Operator for WasmOperator {
             first_size.get_or_insert(guest.memory.bytes());
             let stderr = guest.log.end_call();
             match outcome {
+                // It may have returned before the next tick.
+                Ok(_) if run_time.overslept() => Err(GuestFault::CallTime { limit: guest.limits.call }.into()),
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(failure)) => Err(returned(failure)),
                 Err(error) => Err(fault::classify(error, guest, &stderr)),

@@ -50,7 +50,12 @@ impl Ticker {
 
     /// A count of the time in which one guest runs.
     pub(super) fn run_time(&self) -> RunTime {
-        RunTime(Arc::new(Counts { last: Arc::clone(&self.last), resumed: AtomicU64::new(0), ran: AtomicU64::new(0) }))
+        RunTime(Arc::new(Counts {
+            last: Arc::clone(&self.last),
+            resumed: AtomicU64::new(0),
+            ran: AtomicU64::new(0),
+            overslept: AtomicBool::new(false),
+        }))
     }
 }
 
@@ -77,25 +82,42 @@ struct Counts {
     resumed: AtomicU64,
     /// How long it ran before that.
     ran: AtomicU64,
+    /// Whether it wanted to sleep for longer than it may run.
+    overslept: AtomicBool,
 }
 
 impl RunTime {
     /// A call begins.
     pub(super) fn begin_call(&self) {
         self.0.ran.store(0, Ordering::Relaxed);
+        self.0.overslept.store(false, Ordering::Relaxed);
         self.resume();
     }
 
+    /// Whether the guest has run for longer than `limit`, while it runs.
+    pub(super) fn is_over(&self, limit: Duration) -> bool {
+        self.overslept() || self.elapsed() > limit
+    }
+
+    /// Whether the guest wanted to sleep for longer than it may run.
+    pub(super) fn overslept(&self) -> bool {
+        self.0.overslept.load(Ordering::Relaxed)
+    }
+
     /// How long the guest has run, while it runs.
-    pub(super) fn elapsed(&self) -> Duration {
+    fn elapsed(&self) -> Duration {
         let since = self.now().saturating_sub(self.0.resumed.load(Ordering::Relaxed));
         Duration::from_nanos(self.0.ran.load(Ordering::Relaxed).saturating_add(since))
     }
 
-    /// Counts time in which the guest slept of its own will as if it had run.
-    pub(super) fn charge(&self, time: Duration) {
+    /// The guest sleeps. Returns for how long, which is no longer than it may run, and counts that as if it had run.
+    pub(super) fn sleep(&self, time: Duration, limit: Duration) -> Duration {
+        let left = limit.saturating_sub(self.elapsed());
+        self.0.overslept.fetch_or(time > left, Ordering::Relaxed);
+        let time = time.min(left);
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.0.ran.store(self.0.ran.load(Ordering::Relaxed).saturating_add(nanos), Ordering::Relaxed);
+        self.0.ran.fetch_add(nanos, Ordering::Relaxed);
+        time
     }
 
     /// A future whose polls are counted.

@@ -150,10 +150,7 @@ impl Pollable for Deadline {
         if wait.is_zero() {
             return;
         }
-        // No longer than it takes to use the limit up; the next interrupt ends the call then.
-        let wait = wait.min(self.limit.saturating_sub(self.run_time.elapsed()) + Duration::from_nanos(1));
-        self.clock.sleep(wait).await;
-        self.run_time.charge(wait);
+        self.clock.sleep(self.run_time.sleep(wait, self.limit)).await;
     }
 }
 

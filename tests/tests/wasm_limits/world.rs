@@ -20,7 +20,7 @@ use tidegate::task::{Compute, Spawner};
 use tidegate::wasm::{EngineConfig, LoadError, OperatorSettings, WasmEngine, WasmOperatorFactory};
 
 /// The folder of the guests, which another build makes.
-pub fn guest(name: &str) -> PathBuf {
+pub(crate) fn guest(name: &str) -> PathBuf {
     let fixed = concat!(env!("CARGO_MANIFEST_DIR"), "/guests/target/wasm32-wasip2/release/examples");
     let folder = std::env::var_os("TIDEGATE_TEST_GUESTS").map_or_else(|| PathBuf::from(fixed), PathBuf::from);
     let path = folder.join(format!("{name}.wasm"));
@@ -30,7 +30,7 @@ pub fn guest(name: &str) -> PathBuf {
 
 /// A clock on which time passes only when somebody sleeps.
 #[derive(Default)]
-pub struct StillClock(Mutex<Duration>);
+pub(crate) struct StillClock(Mutex<Duration>);
 
 impl Clock for StillClock {
     fn wall(&self) -> Duration {
@@ -62,7 +62,7 @@ impl Spawner for AtOnce {
     }
 }
 
-pub fn env() -> Env {
+pub(crate) fn env() -> Env {
     Env {
         clock: Arc::new(StillClock::default()),
         workers: Arc::new(AtOnce),
@@ -74,7 +74,7 @@ pub fn env() -> Env {
 }
 
 /// Polls a future until it is done. Nothing that guests wait for needs waking.
-pub fn block_on<F: Future>(future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = Box::pin(future);
     let mut context = Context::from_waker(Waker::noop());
     loop {
@@ -84,37 +84,47 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-pub fn engine() -> WasmEngine {
+pub(crate) fn engine() -> WasmEngine {
     WasmEngine::new(EngineConfig::default()).unwrap()
 }
 
-pub fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits { call: Duration::from_millis(100), memory_bytes: 64 << 20, ..Limits::default() }
 }
 
-pub fn settings(config: &str, limits: Limits) -> OperatorSettings {
+pub(crate) fn settings(config: &str, limits: Limits) -> OperatorSettings {
     OperatorSettings { job: "test".into(), node: "subject".into(), config: config.into(), limits }
 }
 
-pub fn subtask() -> SubtaskId {
+pub(crate) fn subtask() -> SubtaskId {
     SubtaskId { node: "subject".into(), index: 0 }
 }
 
-pub fn load(name: &str) -> Result<WasmOperatorFactory, LoadError> {
+pub(crate) fn load(name: &str) -> Result<WasmOperatorFactory, LoadError> {
     load_with(&engine(), name, "{}", limits())
 }
 
-pub fn load_with(
+pub(crate) fn load_with(
     engine: &WasmEngine,
     name: &str,
     config: &str,
     limits: Limits,
 ) -> Result<WasmOperatorFactory, LoadError> {
-    block_on(WasmOperatorFactory::load(engine, &env(), &guest(name), settings(config, limits)))
+    load_in(&env(), engine, name, config, limits)
+}
+
+fn load_in(
+    env: &Env,
+    engine: &WasmEngine,
+    name: &str,
+    config: &str,
+    limits: Limits,
+) -> Result<WasmOperatorFactory, LoadError> {
+    block_on(WasmOperatorFactory::load(engine, env, &guest(name), settings(config, limits)))
 }
 
 /// Why a guest could not be loaded, from the file's name on, with all causes.
-pub fn load_error(name: &str) -> String {
+pub(crate) fn load_error(name: &str) -> String {
     let error = load(name).err().expect("it must not load");
     let text = error.to_string();
     let at = text.find(&format!("{name}.wasm")).expect("the file is named");
@@ -122,41 +132,43 @@ pub fn load_error(name: &str) -> String {
 }
 
 /// An operator and the context of its subtask.
-pub struct Subject {
+pub(crate) struct Subject {
     factory: Arc<WasmOperatorFactory>,
     operator: Option<Box<dyn Operator>>,
-    pub context: CallContext,
+    pub(crate) context: CallContext,
     slot: Arc<EmitSlot>,
 }
 
 impl Subject {
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self::with_limits(name, limits())
     }
 
-    pub fn with_limits(name: &str, limits: Limits) -> Self {
-        Self::of(load_with(&engine(), name, "{}", limits).unwrap())
+    pub(crate) fn with_limits(name: &str, limits: Limits) -> Self {
+        Self::in_engine(&engine(), name, limits)
     }
 
-    pub fn of(factory: WasmOperatorFactory) -> Self {
+    pub(crate) fn in_engine(engine: &WasmEngine, name: &str, limits: Limits) -> Self {
+        let env = env();
+        let factory = load_in(&env, engine, name, "{}", limits).unwrap();
         let slot = Arc::new(EmitSlot::default());
         let descriptor = factory.descriptor();
         let keyed = descriptor.states.iter().filter(|state| state.kind.is_keyed()).cloned().collect();
         let backend = MemoryBackend::new("subject", keyed, 0..1, 1, 1 << 30);
         let state = KeyedState::new(&descriptor.states, Box::new(backend), 16 << 20);
         let collector = Collector::new(Arc::clone(&slot), descriptor.side_outputs.iter().map(|output| output.id));
-        let context = CallContext::new(subtask(), state, collector, env().clock, 7);
+        let context = CallContext::new(subtask(), state, collector, env.clock, env.seed);
         Self { factory: Arc::new(factory), operator: None, context, slot }
     }
 
     /// The instance; a fresh one after a fault.
-    pub fn operator(&mut self) -> &mut Box<dyn Operator> {
+    pub(crate) fn operator(&mut self) -> &mut Box<dyn Operator> {
         let factory = &self.factory;
         self.operator.get_or_insert_with(|| block_on(factory.create(&subtask())).unwrap())
     }
 
     /// Makes a call as the driver of a subtask does, and hands on what is emitted.
-    pub fn call(&mut self, call: Call, mut receive: impl FnMut(OutputId, Batch)) -> Result<(), Fault> {
+    pub(crate) fn call(&mut self, call: Call, mut receive: impl FnMut(OutputId, Batch)) -> Result<(), Fault> {
         self.operator();
         let operator = self.operator.as_mut().unwrap();
         self.context.begin(&call);
@@ -183,7 +195,7 @@ impl Subject {
     }
 
     /// Processes records and returns what came out at output 0.
-    pub fn process(&mut self, batch: Batch) -> Result<Vec<Batch>, Fault> {
+    pub(crate) fn process(&mut self, batch: Batch) -> Result<Vec<Batch>, Fault> {
         let mut emitted = Vec::new();
         let call = Call::Process { input: 0, batch: Arc::new(batch) };
         self.call(call, |output, batch| {
@@ -194,27 +206,27 @@ impl Subject {
     }
 
     /// The error with which processing one unkeyed record ends.
-    pub fn error(&mut self, value: &str) -> String {
+    pub(crate) fn error(&mut self, value: &str) -> String {
         self.process(unkeyed(&[value])).expect_err("it must fail").to_string()
     }
 
     /// The error with which processing one record with the key "k" ends.
-    pub fn keyed_error(&mut self, value: &str) -> String {
+    pub(crate) fn keyed_error(&mut self, value: &str) -> String {
         self.process(keyed(&[("k", value)])).expect_err("it must fail").to_string()
     }
 
-    pub fn hold(&mut self, limit_bytes: u64) {
+    pub(crate) fn hold(&mut self, limit_bytes: u64) {
         self.context.collector.set_mode(EmitMode::Hold { limit_bytes });
     }
 }
 
-pub fn unkeyed(values: &[&str]) -> Batch {
+pub(crate) fn unkeyed(values: &[&str]) -> Batch {
     let mut batch = Batch::new();
     values.iter().for_each(|value| batch.push(None, value.as_bytes(), None));
     batch
 }
 
-pub fn keyed(records: &[(&str, &str)]) -> Batch {
+pub(crate) fn keyed(records: &[(&str, &str)]) -> Batch {
     let mut batch = Batch::new();
     records.iter().for_each(|(key, value)| batch.push(Some(key.as_bytes()), value.as_bytes(), None));
     batch.set_hashes(key_group::hash);
