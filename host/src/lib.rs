@@ -12,3 +12,4 @@ pub mod record;
 pub mod runtime;
 pub mod state;
 pub mod task;
+pub mod wasm;

@@ -75,6 +75,14 @@ pub enum GuestFault {
         /// The limit in bytes.
         limit: u64,
     },
+    /// The batch is larger than the host hands to a guest in one call.
+    #[error("a batch of {bytes} bytes is over the limit of {limit} for one call of an operator")]
+    BatchSize {
+        /// The batch's size.
+        bytes: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
     /// Output that is held back until the call returns passed its limit.
     #[error(
         "one call emitted more than limits.output = {limit} bytes, which on-error = \"skip\" and \"dead-letter\" hold back"

@@ -126,6 +126,12 @@ impl Column {
         &self.offsets
     }
 
+    /// The data and the offsets, as [`Column::from_parts`] takes them.
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<u8>, Vec<u32>) {
+        (self.data, self.offsets)
+    }
+
     /// String `index`.
     ///
     /// # Panics
@@ -260,6 +266,12 @@ impl OptionalColumn {
         &self.missing
     }
 
+    /// The values and the missing positions, as [`OptionalColumn::from_parts`] takes them.
+    #[must_use]
+    pub fn into_parts(self) -> (Column, Vec<u32>) {
+        (self.values, self.missing)
+    }
+
     /// Appends a string or the lack of one.
     #[inline]
     pub fn push(&mut self, string: Option<&[u8]>) {
@@ -321,6 +333,12 @@ impl Lists {
     pub fn from_parts(bounds: Vec<u32>, items: Column) -> Result<Self, MalformedColumn> {
         check_offsets(&bounds, items.len())?;
         Ok(Self { bounds, items })
+    }
+
+    /// The bounds and the items, as [`Lists::from_parts`] takes them.
+    #[must_use]
+    pub fn into_parts(self) -> (Vec<u32>, Column) {
+        (self.bounds, self.items)
     }
 
     /// The number of lists.

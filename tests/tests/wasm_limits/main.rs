@@ -1,0 +1,225 @@
+//! What a job is told when an operator misbehaves, and that nobody else notices.
+//!
+//! Every guest is a component of its own under `tests/guests`. The texts are exact: they are what a user reads.
+
+mod world;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::operator::{Call, Fault, GuestFault, Limits, OperatorFactory};
+use tidegate::record::Batch;
+use world::*;
+
+#[test]
+fn endless_loop() {
+    assert_eq!(
+        Subject::new("loops").error("go"),
+        "the operator ran longer than limits.call = 100ms in one call"
+    );
+}
+
+#[test]
+fn endless_allocation() {
+    assert_eq!(
+        Subject::new("allocates").error("go"),
+        "the operator needs more memory than limits.memory = 67108864 bytes"
+    );
+}
+
+#[test]
+fn stack_overflow() {
+    assert_eq!(Subject::new("recurses").error("go"), "the operator overflowed its stack");
+    assert_eq!(
+        Subject::new("recurses_with_arrays").error("go"),
+        "the operator trapped: wasm trap: out of bounds memory access, as when the stack overflows with large \
+         variables on it"
+    );
+}
+
+#[test]
+fn panic() {
+    assert_eq!(
+        Subject::new("panics").error("go"),
+        "the operator trapped: wasm trap: wasm `unreachable` instruction executed; stderr: thread '<unnamed>' (1) \
+         panicked at examples/panics.rs:9:9: boom"
+    );
+}
+
+#[test]
+fn exit() {
+    assert_eq!(Subject::new("exits").error("go"), "the operator trapped: it called exit(1)");
+}
+
+#[test]
+fn returned_error() {
+    let mut subject = Subject::new("fails");
+    let fault = subject.process(unkeyed(&["a", "x"])).unwrap_err();
+    assert_eq!(fault.to_string(), "the operator returned an error: cannot read this");
+    assert!(matches!(&fault, Fault::Guest(fault) if fault.position().is_none()), "{fault:?}");
+    let fault = subject.process(unkeyed(&["a", "b", "x@", "c"])).unwrap_err();
+    assert!(matches!(&fault, Fault::Guest(fault) if fault.position() == Some(2)), "{fault:?}");
+    assert!(subject.process(unkeyed(&["a"])).is_ok());
+}
+
+#[test]
+fn ten_million_records_for_one() {
+    let mut subject = Subject::with_limits("floods", Limits { call: Duration::from_secs(60), ..limits() });
+    let (mut records, mut largest) = (0, 0);
+    let call = Call::Process { input: 0, batch: Arc::new(unkeyed(&["10000000"])) };
+    subject
+        .call(call, |_, batch| {
+            records += batch.len();
+            largest = largest.max(batch.len());
+        })
+        .unwrap();
+    assert_eq!((records, largest), (10_000_000, 1000));
+
+    subject.hold(1 << 20);
+    assert_eq!(
+        subject.error("10000000"),
+        "one call emitted more than limits.output = 1048576 bytes, which on-error = \"skip\" and \"dead-letter\" hold back"
+    );
+    subject.hold(1 << 20);
+    subject.process(unkeyed(&["1000"])).unwrap();
+}
+
+#[test]
+fn malformed_batches() {
+    let mut subject = Subject::new("malformed");
+    let mut check = |way: &str, error: &str| {
+        assert_eq!(subject.error(way), format!("the operator broke the contract: {error}"), "{way}");
+    };
+    check("start", "malformed values: offsets start at 1, not at 0");
+    check("falling", "malformed values: offset 2 falls from 3 to 2");
+    check("end", "malformed values: the last offset is 5, but there are 4 bytes");
+    check("short", "malformed values: the last offset is 2, but there are 4 bytes");
+    check("none", "malformed values: the last offset is 0, but there are 4 bytes");
+    check("huge", "malformed values: the last offset is 4294967295, but there are 4 bytes");
+    check("keys", "2 values come with 1 keys");
+    check("malformed keys", "malformed keys: offsets start at 4, not at 0");
+    check("timestamps", "1 values come with 2 timestamps");
+}
+
+#[test]
+fn too_much_at_once() {
+    let mut subject = Subject::new("oversized");
+    assert_eq!(subject.process(unkeyed(&["1000000"])).unwrap()[0].values().get(0).len(), 1_000_000);
+    assert_eq!(subject.error("17000000"), "the operator handed over more than 16777216 bytes at once");
+    let mut batch = Batch::new();
+    batch.push(None, &vec![0; 16 << 20], None);
+    assert_eq!(
+        subject.process(batch).unwrap_err().to_string(),
+        "a batch of 16777224 bytes is over the limit of 16777216 for one call of an operator"
+    );
+}
+
+#[test]
+fn batch_larger_than_the_guest() {
+    let limits = Limits { memory_bytes: 4 << 20, ..limits() };
+    let mut batch = Batch::new();
+    batch.push(None, &vec![0; 8 << 20], None);
+    assert_eq!(
+        Subject::with_limits("fails", limits).process(batch).unwrap_err().to_string(),
+        "the operator needs more memory than limits.memory = 4194304 bytes"
+    );
+}
+
+#[test]
+fn broken_rules() {
+    let mut subject = Subject::new("breaks_rules");
+    let mut check = |rule: &str, error: &str| {
+        assert_eq!(subject.keyed_error(rule), format!("the operator broke the contract: {error}"), "{rule}");
+    };
+    check("slot", "slot 7 is out of range: this call has 1");
+    check("slots", "slot 9 is out of range: this call has 1");
+    check("twice", "slot 0 appears twice");
+    check("state", "state 8 was not declared in the descriptor");
+    check("missing", "missing position 1 of 1 strings is out of range or out of order");
+    check("output", "output 2 was not declared in the descriptor");
+    check("position", "position 5 is out of range: the batch has 1 records");
+    check("random", "get-bytes would take 65537 bytes, over the limit of 65536: ask for less at once");
+    check("metric", "a metric's name has 1 to 128 bytes");
+    check("timers", "timers are not available in this version of tidegate");
+    check("operator state", "operator state is not available in this version of tidegate");
+}
+
+#[test]
+fn broken_rules_of_place() {
+    let mut subject = Subject::new("breaks_rules");
+    let error = subject.call(Call::Close, |_, _| {}).unwrap_err();
+    assert_eq!(error.to_string(), "the operator broke the contract: emit cannot be called in close");
+    let error = load_error("emits_in_open");
+    assert_eq!(
+        error,
+        "emits_in_open.wasm as an operator: open failed: the operator broke the contract: emit cannot be called in open"
+    );
+}
+
+#[test]
+fn descriptors() {
+    assert_eq!(
+        load_error("duplicates"),
+        "duplicates.wasm as an operator: open declared what it may not: two states have the id 1"
+    );
+    let factory = load("fickle").unwrap();
+    let error = block_on(factory.create(&subtask())).err().expect("another name than the first time");
+    assert_eq!(
+        error.to_string(),
+        "the operator broke the contract: open declared other states or outputs than when the job started; it must \
+         depend on its config alone"
+    );
+    assert_eq!(
+        load_error("fails_to_open"),
+        "fails_to_open.wasm as an operator: open failed: the operator returned an error: no column in {}"
+    );
+}
+
+#[test]
+fn closed_world() {
+    assert_eq!(
+        load_error("connects"),
+        "connects.wasm as an operator: it imports what an operator may not use:\n  wasi:sockets/network@0.2.6, \
+         wasi:sockets/instance-network@0.2.6, wasi:sockets/udp@0.2.6, wasi:sockets/udp-create-socket@0.2.6, \
+         wasi:sockets/tcp@0.2.6, wasi:sockets/tcp-create-socket@0.2.6, wasi:sockets/ip-name-lookup@0.2.6: operators \
+         have no network (componentize-py: build with --stub-wasi)"
+    );
+    assert_eq!(
+        Subject::new("reads_files").error("go"),
+        "the operator returned an error: file: Err(Os { code: 44, kind: NotFound, message: \"No such file or directory\" }), \
+         arguments: 0, variables: 0"
+    );
+}
+
+#[test]
+fn sleeping_takes_the_hosts_time_and_counts() {
+    let mut subject = Subject::new("sleeps");
+    assert_eq!(subject.error("30"), "the operator returned an error: slept 30ms, wall clock Ok(0ns)");
+    assert_eq!(subject.error("5000"), "the operator ran longer than limits.call = 100ms in one call");
+}
+
+#[test]
+fn memory_that_has_grown_wears_an_instance() {
+    let limits = Limits { memory_bytes: 256 << 20, call: Duration::from_secs(10), ..limits() };
+    let mut subject = Subject::with_limits("hoards", limits);
+    subject.process(unkeyed(&["1000"])).unwrap();
+    assert!(!subject.operator().is_worn());
+    subject.process(unkeyed(&["100000000"])).unwrap();
+    assert!(!subject.operator().is_worn(), "not yet half of the limit");
+    subject.process(unkeyed(&["50000000"])).unwrap();
+    assert!(subject.operator().is_worn());
+    let fault = subject.process(unkeyed(&["200000000"])).unwrap_err();
+    let message = "no room for 200000000 bytes".to_owned();
+    assert!(
+        matches!(&fault, Fault::Guest(GuestFault::Returned { message: said, .. }) if *said == message),
+        "a guest may cope with getting no memory: {fault:?}"
+    );
+}
+
+#[test]
+fn output_of_the_console_does_not_disturb() {
+    let limits = Limits { call: Duration::from_secs(60), ..limits() };
+    let mut subject = Subject::with_limits("prints", limits);
+    subject.process(unkeyed(&["100000"])).unwrap();
+    subject.process(unkeyed(&["1"])).unwrap();
+}
