@@ -77,7 +77,7 @@ impl CallContext {
     }
 
     /// Says which inputs are partitioned by key; until then all of them count as such. Keyed state is out of reach while
-    /// records of another input are processed, since their keys may belong to other subtasks.
+    /// records of another input are processed.
     #[must_use]
     pub fn with_keyed_inputs(mut self, keyed_inputs: Vec<bool>) -> Self {
         self.keyed_inputs = Some(keyed_inputs);
@@ -91,15 +91,15 @@ impl CallContext {
         self.random = Random::for_purpose(self.seed, &self.subtask.node, &parts);
         self.calls += 1;
         self.rejections.clear();
-        let mut keyed = false;
+        let mut placed = false;
         self.batch = match call {
             Call::Process { input, batch } => {
-                keyed = self.keyed_inputs.as_ref().is_none_or(|inputs| inputs[*input as usize]);
+                placed = self.keyed_inputs.as_ref().is_none_or(|inputs| inputs[*input as usize]);
                 Some(Arc::clone(batch))
             }
             Call::Watermark | Call::EndOfInput { .. } | Call::Close => None,
         };
-        self.state.begin(self.batch.clone().filter(|_| keyed));
+        self.state.begin(self.batch.clone(), placed);
     }
 
     /// Closes the scope and makes what the call wrote count.

@@ -156,7 +156,7 @@ impl WasmOperatorFactory {
     fn unreachable_context(&self, subtask: &SubtaskId) -> CallContext {
         let backend = MemoryBackend::new(&subtask.node, Vec::new(), 0..1, 1, 0);
         let state = KeyedState::new(&[], Box::new(backend), 0);
-        let collector = Collector::new(Arc::default(), []);
+        let collector = Collector::new(Arc::default(), &[], 0);
         let instance = self.instances.fetch_add(1, Ordering::Relaxed);
         let mut context =
             CallContext::new(subtask.clone(), state, collector, Arc::clone(&self.env.clock), self.env.seed);
@@ -214,7 +214,7 @@ impl Operator for WasmOperator {
     fn call<'a>(&'a mut self, call: Call, context: &'a mut CallContext) -> BoxFuture<'a, Result<(), Fault>> {
         Box::pin(async move {
             let Self { store, instance, first_size } = self;
-            let mut lent = LentContext::new(store, context);
+            let lent = LentContext::new(store, context);
             let guest = lent.store.data_mut();
             guest.scope = if matches!(call, Call::Close) { Scope::Close } else { Scope::Call };
             guest.memory.begin_call();

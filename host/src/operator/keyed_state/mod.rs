@@ -172,10 +172,11 @@ impl KeyedState {
         Self { states, backend, scope: Scope::new(), result_limit_bytes }
     }
 
-    /// Opens the scope of the keys of a batch; without one, or with one that is not keyed, there is none.
-    pub(super) fn begin(&mut self, batch: Option<Arc<Batch>>) {
+    /// Opens the scope of the keys of a batch. There is none without a batch, without keys, or when the records are not
+    /// `placed`: then their keys may belong to other subtasks.
+    pub(super) fn begin(&mut self, batch: Option<Arc<Batch>>, placed: bool) {
         self.states.iter_mut().for_each(State::reset);
-        self.scope.begin(batch);
+        self.scope.begin(batch, placed);
     }
 
     /// Applies what was staged and closes the scope.
@@ -201,7 +202,7 @@ impl KeyedState {
     /// Forgets what was staged and closes the scope.
     pub(super) fn abandon(&mut self) {
         self.states.iter_mut().for_each(State::reset);
-        self.scope.begin(None);
+        self.scope.begin(None, false);
     }
 
     /// The slot of each record of the batch; nothing when the input is not keyed.

@@ -13,6 +13,8 @@ use crate::state::{HashSecret, Keys};
 /// The scope of a call.
 pub(super) struct Scope {
     batch: Option<Arc<Batch>>,
+    /// Whether the records are at the subtask that owns their keys.
+    placed: bool,
     /// The placement hashes of the batch when it came without.
     hashes: Vec<u64>,
     resolved: bool,
@@ -33,6 +35,7 @@ impl Scope {
     pub(super) fn new() -> Self {
         Self {
             batch: None,
+            placed: false,
             hashes: Vec::new(),
             resolved: false,
             slots: Vec::new(),
@@ -44,9 +47,11 @@ impl Scope {
         }
     }
 
-    /// A call begins, with these records if it is about records.
-    pub(super) fn begin(&mut self, batch: Option<Arc<Batch>>) {
+    /// A call begins, with these records if it is about records, which are `placed` if they came to the owner of their
+    /// keys.
+    pub(super) fn begin(&mut self, batch: Option<Arc<Batch>>, placed: bool) {
         self.batch = batch;
+        self.placed = placed;
         self.resolved = false;
     }
 
@@ -54,7 +59,7 @@ impl Scope {
     pub(super) fn slots(&mut self) -> Result<&[u32], RuleViolation> {
         match &self.batch {
             None => Err(RuleViolation::Scope { function: "slots", place: "outside process" }),
-            Some(batch) if !batch.is_keyed() => Ok(&[]),
+            Some(batch) if !batch.is_keyed() || !self.placed => Ok(&[]),
             Some(_) => {
                 self.resolve();
                 Ok(&self.slots)
@@ -69,6 +74,9 @@ impl Scope {
             None => Err(RuleViolation::Scope { function, place: "outside process" }),
             Some(batch) if !batch.is_keyed() => {
                 Err(RuleViolation::Scope { function, place: "on an input without keys" })
+            }
+            Some(_) if !self.placed => {
+                Err(RuleViolation::Scope { function, place: "on an input that is not partitioned by key" })
             }
             Some(_) => {
                 self.resolve();
@@ -193,7 +201,7 @@ mod tests {
             let mut scope = Scope::new();
             for keys in batches {
                 let keys: Vec<Vec<u8>> = keys.into_iter().map(String::into_bytes).collect();
-                scope.begin(Some(batch(&keys)));
+                scope.begin(Some(batch(&keys)), true);
                 let mut distinct: Vec<&Vec<u8>> = Vec::new();
                 let expected: Vec<u32> = keys.iter().map(|key| {
                     distinct.iter().position(|seen| *seen == key).unwrap_or_else(|| {
@@ -216,7 +224,7 @@ mod tests {
         }
         records.set_hashes(|_| 7);
         let mut scope = Scope::new();
-        scope.begin(Some(Arc::new(records)));
+        scope.begin(Some(Arc::new(records)), true);
         assert_eq!(scope.slots().unwrap(), [0, 1, 0, 2]);
         assert_eq!(scope.check_slots(&[2, 3]), Err(RuleViolation::Slot { slot: 3, slots: 3 }));
         assert_eq!(scope.check_distinct(&[2, 0]), Ok(()));

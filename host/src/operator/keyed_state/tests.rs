@@ -283,7 +283,7 @@ proptest! {
         let mut model = Model::default();
         for call in calls {
             let names: Vec<&str> = call.keys.iter().map(|&key| KEYS[key]).collect();
-            state.begin(keyed(&names));
+            state.begin(keyed(&names), true);
             let mut keys: Vec<usize> = Vec::new();
             for &key in &call.keys {
                 if !keys.contains(&key) {
@@ -303,7 +303,7 @@ proptest! {
             }
         }
         let all: Vec<usize> = (0..KEYS.len()).collect();
-        state.begin(keyed(&KEYS));
+        state.begin(keyed(&KEYS), true);
         compare(&mut state, &model, &all)?;
         // What is removed costs nothing.
         let slots: Vec<u32> = (0..KEYS.len() as u32).collect();
@@ -325,7 +325,7 @@ fn broken<T: fmt::Debug>(result: Result<T, Fault>) -> String {
 fn without_keys_there_is_no_keyed_state() {
     let mut state = state_with(u64::MAX, 1000);
     for (batch, place) in [(None, "outside process"), (Some(unkeyed()), "on an input without keys")] {
-        state.begin(batch);
+        state.begin(batch, true);
         let one = column(["x"]);
         let scan = EntryScan { slots: vec![0], start: vec![], end: None };
         let broken_by = [
@@ -348,9 +348,9 @@ fn without_keys_there_is_no_keyed_state() {
             assert_eq!(message, format!("{function} cannot be called {place}"));
         }
     }
-    state.begin(Some(unkeyed()));
-    assert_eq!(state.slots().unwrap(), []);
-    state.begin(None);
+    state.begin(Some(unkeyed()), true);
+    assert_eq!(state.slots().unwrap(), [0u32; 0]);
+    state.begin(None, true);
     assert_eq!(broken(state.slots()), "slots cannot be called outside process");
 }
 
@@ -363,7 +363,7 @@ fn unkeyed() -> Arc<Batch> {
 #[test]
 fn rules_are_checked() {
     let mut state = state_with(u64::MAX, 1000);
-    state.begin(keyed(&["a", "b", "a"]));
+    state.begin(keyed(&["a", "b", "a"]), true);
     assert_eq!(state.slots().unwrap(), [0, 1, 0]);
     let (one, two) = (column(["x"]), column(["x", "y"]));
     let out_of_range = "slot 2 is out of range: this call has 2";
@@ -405,7 +405,7 @@ fn rules_are_checked() {
 fn results_are_bounded() {
     let mut state = state_with(u64::MAX, 1000);
     let fill = |state: &mut KeyedState| {
-        state.begin(keyed(&["a", "b"]));
+        state.begin(keyed(&["a", "b"]), true);
         let big = vec![7; 600];
         let both = column([&big, &big]);
         state.update(VALUE, &[0, 1], &both).unwrap();
@@ -428,7 +428,7 @@ fn results_are_bounded() {
     fill(&mut state);
     check(&mut state);
     state.commit().unwrap();
-    state.begin(keyed(&["a", "b"]));
+    state.begin(keyed(&["a", "b"]), true);
     check(&mut state);
     state.put_entries(MAP, &[0], &column(["k"]), &column([vec![7; 1001]])).unwrap();
     let scan = EntryScan { slots: vec![0], start: vec![], end: None };
@@ -438,24 +438,24 @@ fn results_are_bounded() {
 #[test]
 fn what_a_call_stages_is_bounded() {
     let mut state = state_with(u64::MAX, 1000);
-    state.begin(keyed(&["a"]));
+    state.begin(keyed(&["a"]), true);
     let item = column([vec![7; 16 << 20]]);
     let fault = (0..100).find_map(|_| state.append(LIST, &[0], &item).err()).unwrap();
     assert!(matches!(fault, Fault::Guest(GuestFault::TooMuchData { limit: STAGED_LIMIT_BYTES })), "{fault:?}");
     // Writing one value over and over is not staging more and more.
-    state.begin(keyed(&["a"]));
+    state.begin(keyed(&["a"]), true);
     (0..1000).for_each(|_| state.put(VALUE, 0, item.get(0)).unwrap());
 }
 
 #[test]
 fn a_budget_is_the_hosts_business() {
     let mut state = state_with(5000, 1 << 20);
-    state.begin(keyed(&["a"]));
+    state.begin(keyed(&["a"]), true);
     state.put(VALUE, 0, &[7; 4000]).unwrap();
     state.commit().unwrap();
     let held = state.byte_size();
     assert!((4000..5000).contains(&held), "{held}");
-    state.begin(keyed(&["b"]));
+    state.begin(keyed(&["b"]), true);
     state.put(VALUE, 0, &[7; 4000]).unwrap();
     let error = state.commit().unwrap_err();
     assert!(error.to_string().contains("over its budget of 5000"), "{error}");
@@ -475,6 +475,14 @@ fn a_backend_of_other_states_is_refused() {
 fn keys_of_other_subtasks_are_refused() {
     let backend = MemoryBackend::new("op", descriptors(), 0..1, 128, u64::MAX);
     let mut state = KeyedState::new(&descriptors(), Box::new(backend), 1000);
-    state.begin(keyed(&KEYS));
+    state.begin(keyed(&KEYS), true);
     let _ = state.load(VALUE);
+}
+
+#[test]
+fn keys_that_were_not_placed_are_out_of_reach() {
+    let mut state = state_with(1 << 20, 1 << 20);
+    state.begin(keyed(&["a"]), false);
+    assert_eq!(state.slots().unwrap(), [0u32; 0]);
+    assert_eq!(broken(state.load(VALUE)), "load cannot be called on an input that is not partitioned by key");
 }
