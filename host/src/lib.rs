@@ -1,7 +1,10 @@
 //! tidegate: stateful stream processing with WebAssembly operators.
 
 pub mod api;
+
 pub mod clock;
+mod closest;
+pub mod config;
 pub mod connectors;
 pub mod env;
 pub mod id;

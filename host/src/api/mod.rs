@@ -1,10 +1,15 @@
 //! What a program that embeds tidegate uses: build a [`JobGraph`], start it, follow it, wait for its end.
 
+pub(crate) mod graph_check;
+mod graph_error;
 mod job_graph;
 mod job_handle;
+#[cfg(test)]
+mod tests;
 
+pub use graph_error::GraphError;
 pub use job_graph::{
-    Edge, GraphError, InputSpec, JobGraph, JobGraphBuilder, Node, NodeKind, NodeSpec, OperatorNode, Partition,
+    DEAD_LETTER, Edge, InputSpec, JobGraph, JobGraphBuilder, Node, NodeKind, NodeSpec, OperatorNode, Partition,
 };
 pub use job_handle::{JobHandle, start};
 

@@ -1,0 +1,20 @@
+//! Configuration: the job file, the host-wide defaults and `--set`, read and checked as a whole.
+//!
+//! Owns the notation and the blame: every mistake names the place where it was made. What a job is when nothing is wrong
+//! is `api`'s; connectors check their own fields and components themselves.
+
+mod deserializer;
+mod error;
+mod graph_problem;
+mod host_file;
+mod job_file;
+mod node;
+mod overrides;
+mod section;
+mod units;
+mod value;
+
+pub use error::{ConfigError, Problem};
+pub use host_file::HOST_FILE;
+pub use job_file::{JobFile, JobSources};
+pub use units::{ByteSize, HumanDuration, UnitError};
