@@ -81,6 +81,8 @@ fn the_real_runtime_has_the_same_output() {
                 let mut records: Vec<_> = run.committed[sink].values().flatten().cloned().collect();
                 // Which subtask rejected it is the order's business, not the result's.
                 records.retain(|_| sink != "dead");
+                // Nor is which record a running sum was emitted for, when two of a key may change places.
+                records.iter_mut().for_each(|record| record.timestamp = None);
                 records.sort();
                 records
             };

@@ -42,7 +42,7 @@ pub struct SubtaskMetrics {
     pub records_out: Counter,
     /// Batches that came in.
     pub batches_in: Counter,
-    /// Records given up by `on-error`.
+    /// Records dropped by `on-error = "skip"`.
     pub skipped: Counter,
     /// Records sent to the dead-letter output.
     pub dead_letters: Counter,

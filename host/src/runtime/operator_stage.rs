@@ -259,7 +259,6 @@ impl OperatorStage {
         record: usize,
         fault: GuestFault,
     ) -> Result<(), Failure> {
-        self.metrics.skipped.add(1);
         if let Err(skipped) = self.skips.spend(self.clock.monotonic()) {
             let (record, limit) = (describe(batch, record), self.limits.skipped_per_minute);
             let subtask = self.subtask.clone();
@@ -272,6 +271,7 @@ impl OperatorStage {
             letters.push(None, letter.to_json().as_bytes(), batch.timestamps().get(record).copied());
             self.outputs.send(rest, OutputId::DEAD_LETTER, letters).await?;
         } else {
+            self.metrics.skipped.add(1);
             tracing::debug!(subtask = %self.subtask, %fault, record = describe(batch, record), "skipped a record");
         }
         Ok(())

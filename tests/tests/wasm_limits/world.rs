@@ -156,7 +156,7 @@ impl Subject {
         let keyed = descriptor.states.iter().filter(|state| state.kind.is_keyed()).cloned().collect();
         let backend = MemoryBackend::new("subject", keyed, 0..1, 1, 1 << 30);
         let state = KeyedState::new(&descriptor.states, Box::new(backend), 16 << 20);
-        let collector = Collector::new(Arc::clone(&slot), descriptor.side_outputs.iter().map(|output| output.id));
+        let collector = Collector::new(Arc::clone(&slot), &descriptor.side_outputs, 16 << 20);
         let context = CallContext::new(subtask(), state, collector, env.clock, env.seed);
         Self { factory: Arc::new(factory), operator: None, context, slot }
     }
