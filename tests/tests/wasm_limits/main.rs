@@ -13,10 +13,7 @@ use world::*;
 
 #[test]
 fn endless_loop() {
-    assert_eq!(
-        Subject::new("loops").error("go"),
-        "the operator ran longer than limits.call = 100ms in one call"
-    );
+    assert_eq!(Subject::new("loops").error("go"), "the operator ran longer than limits.call = 100ms in one call");
 }
 
 #[test]

@@ -21,10 +21,10 @@ use tidegate::wasm::{EngineConfig, LoadError, OperatorSettings, WasmEngine, Wasm
 
 /// The folder of the guests, which another build makes.
 pub(crate) fn guest(name: &str) -> PathBuf {
-    let fixed = concat!(env!("CARGO_MANIFEST_DIR"), "/guests/target/wasm32-wasip2/release/examples");
+    let fixed = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/test-guests");
     let folder = std::env::var_os("TIDEGATE_TEST_GUESTS").map_or_else(|| PathBuf::from(fixed), PathBuf::from);
     let path = folder.join(format!("{name}.wasm"));
-    assert!(path.exists(), "{} is missing: run `make guests`", path.display());
+    assert!(path.exists(), "{} is missing: run `make test-guests`", path.display());
     path
 }
 
