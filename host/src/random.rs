@@ -3,6 +3,9 @@
 //! Not for secrets. SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014) is enough:
 //! it is small, passes the usual batteries, and any seed is a good one.
 
+/// How far the state moves with each number.
+const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub struct Random {
@@ -26,9 +29,14 @@ impl Random {
         Self { state }
     }
 
+    /// Passes over so many numbers at once.
+    pub fn skip(&mut self, numbers: u64) {
+        self.state = self.state.wrapping_add(STEP.wrapping_mul(numbers));
+    }
+
     /// A number below 2^64.
     pub fn next_u64(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        self.state = self.state.wrapping_add(STEP);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -64,6 +72,16 @@ mod tests {
         let mut random = Random::new(1_234_567);
         assert_eq!(random.next_u64(), 6_457_827_717_110_365_317);
         assert_eq!(random.next_u64(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn skipping_is_drawing_and_forgetting() {
+        let (mut skipped, mut drawn) = (Random::new(3), Random::new(3));
+        skipped.skip(5);
+        for _ in 0..5 {
+            drawn.next_u64();
+        }
+        assert_eq!(skipped.next_u64(), drawn.next_u64());
     }
 
     #[test]

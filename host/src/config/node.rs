@@ -287,6 +287,9 @@ fn read_limits(mut fields: Section<'_>, problems: &mut Vec<Problem>) -> Limits {
         memory_bytes: bytes(fields.optional("memory"), default.memory_bytes),
         call: fields.optional::<PositiveDuration>("call").map_or(default.call, |call| call.0),
         output_bytes: bytes(fields.optional("output"), default.output_bytes),
+        skipped_per_minute: fields
+            .optional::<PositiveCount>("skipped-per-minute")
+            .map_or(default.skipped_per_minute, |count| count.0),
     };
     fields.finish(problems);
     limits
@@ -322,6 +325,18 @@ impl Field for PositiveDuration {
     fn read(value: &Value) -> Result<Self, Wrong> {
         let duration = HumanDuration::read(value)?.0;
         if duration.is_zero() { Err(Wrong::found(value, "more than 0")) } else { Ok(Self(duration)) }
+    }
+}
+
+/// A count that is not 0.
+struct PositiveCount(u64);
+
+impl Field for PositiveCount {
+    fn read(value: &Value) -> Result<Self, Wrong> {
+        match value {
+            Value::Integer(count) if *count > 0 => Ok(Self(count.unsigned_abs())),
+            other => Err(Wrong::found(other, "a whole number above 0")),
+        }
     }
 }
 

@@ -1,11 +1,24 @@
 //! Connectors: where records come from and where results go.
 //!
-//! The `Source` and `Sink` traits and their implementations, one per file. A connector knows its own settings, files
-//! and sockets; what it never knows is subtasks' channels, checkpoints or operators.
+//! The `Source` and `Sink` traits and their implementations, one per file or folder. A connector knows its own settings,
+//! files and sockets; what it never knows is subtasks' channels, checkpoints or operators.
 
+pub mod blackhole;
 mod error;
+pub mod file_sink;
+pub mod file_source;
+pub mod generator;
+mod histogram;
+mod line_encoder;
+pub mod registry;
+pub mod settings;
 mod sink;
+pub mod socket;
 mod source;
+pub mod stdout;
+
+#[cfg(test)]
+mod testing;
 
 pub use error::ConnectorError;
 pub use sink::{Commit, Committable, Committer, Sink, SinkWriter, WriterContext};

@@ -1,0 +1,164 @@
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::connectors::Committable;
+use crate::connectors::testing::{block_on, env, writer_context};
+use crate::record::Batch;
+
+fn sink(directory: &Path, table: &str) -> Arc<dyn Sink> {
+    let mut table: toml::Table = table.parse().expect("valid TOML");
+    table.insert("path".to_owned(), directory.to_str().expect("UTF-8").into());
+    FileSinkSettings::deserialize(table).expect("good settings").build(Path::new("")).expect("good values")
+}
+
+fn batch(values: &[&str]) -> Batch {
+    let mut batch = Batch::new();
+    values.iter().for_each(|value| batch.push(Some(b"key"), value.as_bytes(), None));
+    batch
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    target::list(directory).expect("a directory")
+}
+
+fn prepared(sink: &dyn Sink, subtask: u32, values: &[&str]) -> Vec<Committable> {
+    let mut writer = sink.writer(writer_context(&env(), subtask, "r1"));
+    block_on(async {
+        writer.write(&batch(values)).await?;
+        writer.flush().await?;
+        writer.prepare().await
+    })
+    .expect("written")
+}
+
+#[test]
+fn output_is_hidden_until_committed_and_committing_twice_is_once() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("new/out");
+    let sink = sink(&out, "");
+    block_on(sink.prepare_target(&env())).unwrap();
+    let committables = prepared(&*sink, 3, &["a", "b"]);
+    assert_eq!(names(&out), [".part-r1-3-000000.pending"]);
+    for _ in 0..2 {
+        block_on(sink.committer(&env()).commit(committables.clone())).unwrap();
+        assert_eq!(names(&out), ["part-r1-3-000000"]);
+    }
+    assert_eq!(fs::read(out.join("part-r1-3-000000")).unwrap(), b"a\nb\n");
+    fs::remove_file(out.join("part-r1-3-000000")).unwrap();
+    let error = block_on(sink.committer(&env()).commit(committables)).unwrap_err().to_string();
+    assert!(error.contains("is gone") && error.contains("part-r1-3-000000"), "{error}");
+}
+
+#[test]
+fn empty_epochs_make_no_file_and_full_ones_a_file_each() {
+    let dir = TempDir::new().unwrap();
+    let sink = sink(dir.path(), "");
+    let mut writer = sink.writer(writer_context(&env(), 0, "r1"));
+    block_on(async {
+        assert!(writer.prepare().await.unwrap().is_empty());
+        writer.write(&Batch::new()).await.unwrap();
+        assert!(writer.prepare().await.unwrap().is_empty());
+        assert!(names(dir.path()).is_empty());
+        for _ in 0..2 {
+            writer.write(&batch(&["a"])).await.unwrap();
+            assert_eq!(writer.prepare().await.unwrap().len(), 1);
+            assert!(writer.prepare().await.unwrap().is_empty());
+        }
+    });
+    assert_eq!(names(dir.path()), [".part-r1-0-000000.pending", ".part-r1-0-000001.pending"]);
+}
+
+#[test]
+fn parts_roll_at_their_size_and_lose_nothing() {
+    let dir = TempDir::new().unwrap();
+    let sink = sink(dir.path(), "roll-bytes = \"3MiB\"");
+    let mut writer = sink.writer(writer_context(&env(), 0, "r1"));
+    let mut expected = String::new();
+    let committables = block_on(async {
+        for number in 0..200 {
+            let value = format!("{number}:{}", "x".repeat(60_000));
+            writer.write(&batch(&[&value])).await.unwrap();
+            expected = expected + &value + "\n";
+        }
+        writer.prepare().await.unwrap()
+    });
+    assert_eq!(committables.len(), 4);
+    block_on(sink.committer(&env()).commit(committables)).unwrap();
+    let content: String =
+        names(dir.path()).iter().map(|name| fs::read_to_string(dir.path().join(name)).unwrap()).collect();
+    assert!(content == expected, "{} bytes instead of {}", content.len(), expected.len());
+}
+
+#[test]
+fn keys_are_written_on_demand() {
+    let dir = TempDir::new().unwrap();
+    let sink = sink(dir.path(), "key = true\nseparator = \"=\"");
+    block_on(sink.committer(&env()).commit(prepared(&*sink, 0, &["a"]))).unwrap();
+    assert_eq!(fs::read(dir.path().join("part-r1-0-000000")).unwrap(), b"key=a\n");
+}
+
+#[test]
+fn existing_output_is_refused_kept_or_replaced() {
+    let dir = TempDir::new().unwrap();
+    for name in ["part-r0-0-000000", ".part-r0-0-000001.pending", "notes.txt", ".hidden"] {
+        fs::write(dir.path().join(name), "").unwrap();
+    }
+    let prepare = |table: &str| block_on(sink(dir.path(), table).prepare_target(&env()));
+    let error = prepare("").unwrap_err().to_string();
+    assert!(error.contains(dir.path().to_str().unwrap()) && error.contains("notes.txt"), "{error}");
+    assert!(error.contains("append") && error.contains("replace"), "{error}");
+    prepare("existing = \"append\"").unwrap();
+    assert_eq!(names(dir.path()).len(), 4);
+    prepare("existing = \"replace\"").unwrap();
+    assert_eq!(names(dir.path()), [".hidden", "notes.txt"]);
+}
+
+#[test]
+fn hidden_files_alone_are_no_output() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join(".part-r0-0-000001.pending"), "").unwrap();
+    block_on(sink(dir.path(), "").prepare_target(&env())).unwrap();
+    assert_eq!(names(dir.path()), [".part-r0-0-000001.pending"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_named() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    for path in [file.clone(), file.join("below")] {
+        let error = block_on(sink(&path, "").prepare_target(&env())).unwrap_err().to_string();
+        assert_eq!(error, format!("cannot create output directory {}", path.display()));
+    }
+    // Gone between the start and the first write.
+    let sink = sink(&dir.path().join("gone"), "");
+    let mut writer = sink.writer(writer_context(&env(), 0, "r1"));
+    block_on(writer.write(&batch(&["a"]))).unwrap();
+    let error = block_on(writer.prepare()).unwrap_err().to_string();
+    assert!(error.starts_with("cannot create") && error.contains("gone/.part-r1-0-000000.pending"), "{error}");
+}
+
+#[test]
+fn discarding_removes_the_pending_files_of_one_run() {
+    let dir = TempDir::new().unwrap();
+    let others = [".part-r1-x-0-000000.pending", ".part-r2-0-000000.pending", "part-r1-0-000009"];
+    others.iter().for_each(|name| fs::write(dir.path().join(name), "").unwrap());
+    let sink = sink(dir.path(), "");
+    prepared(&*sink, 0, &["a"]);
+    assert_eq!(names(dir.path()).len(), 4);
+    block_on(sink.committer(&env()).discard("r1")).unwrap();
+    assert_eq!(names(dir.path()), others);
+}
+
+#[test]
+fn a_committable_of_another_version_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let sink = sink(dir.path(), "");
+    let mut committables = prepared(&*sink, 0, &["a"]);
+    let text = String::from_utf8(committables[0].0.clone()).unwrap();
+    committables[0].0 = text.replace("\"version\":1", "\"version\":9").into_bytes();
+    let error = block_on(sink.committer(&env()).commit(committables)).unwrap_err().to_string();
+    assert!(error.contains("version 9"), "{error}");
+}

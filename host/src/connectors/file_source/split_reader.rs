@@ -1,0 +1,254 @@
+//! Reads one split: opens its file, turns bytes into records, watches a followed file.
+//!
+//! Whatever is waited for is kept, so that a step may be dropped at any time and taken again.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use super::discovery::{self, file_error};
+use super::format::RecordFormat;
+use super::framer::Framer;
+use super::open_split::{OpenSplit, Opening, Stop, place};
+use super::position::{FilePosition, Identity, read_fully};
+use super::settings::OnTruncate;
+use super::window::Fill;
+use crate::connectors::{ConnectorError, Split};
+use crate::env::Env;
+use crate::record::Batch;
+use crate::task::{self, Task};
+
+/// How often in a row a followed file must be found renamed and without news to be done with: whoever renamed it may
+/// have written a last time.
+const LAST_LOOKS: u32 = 2;
+
+/// What all splits of a reader are read with.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) env: Env,
+    pub(super) max_record_bytes: usize,
+    pub(super) format: RecordFormat,
+    pub(super) framer: Framer,
+    pub(super) on_truncate: OnTruncate,
+    pub(super) follow: bool,
+}
+
+/// What a step brought.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Records, at least one.
+    Records(Batch),
+    /// Nothing for the moment.
+    Idle,
+    /// The split has been read.
+    Finished,
+}
+
+/// What a look at a followed file brought.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    /// The file's identity as it is now.
+    identity: Identity,
+    /// Whether what was read is still there.
+    same: bool,
+    /// Whether the file's name has become another file's, or nobody's.
+    renamed: bool,
+}
+
+/// The reader of one split.
+#[derive(Debug)]
+pub(super) struct SplitReader {
+    id: String,
+    position: FilePosition,
+    opening: Option<Task<Result<Opening, ConnectorError>>>,
+    open: Option<Box<OpenSplit>>,
+    /// Whether no more bytes will come.
+    ended: bool,
+    /// Whether the followed file had nothing new, and is to be looked at before it is read on.
+    quiet: bool,
+    looking: Option<Task<Result<Look, ConnectorError>>>,
+    /// How often in a row the followed file was found renamed.
+    renamed: u32,
+    /// What is wrong with the next record, while its line is counted.
+    malformed: Option<(String, Task<io::Result<u64>>)>,
+}
+
+impl SplitReader {
+    pub(super) fn new(id: String, position: FilePosition) -> Self {
+        Self {
+            id,
+            position,
+            opening: None,
+            open: None,
+            ended: false,
+            quiet: false,
+            looking: None,
+            renamed: 0,
+            malformed: None,
+        }
+    }
+
+    /// The split with how far it has been read.
+    pub(super) fn snapshot(&self) -> Split {
+        Split { id: self.id.clone(), position: self.position.encode() }
+    }
+
+    /// How much has been read.
+    pub(super) fn read_bytes(&self) -> u64 {
+        self.position.read_bytes()
+    }
+
+    /// Waits for the next records. Cancel-safe.
+    pub(super) async fn step(&mut self, reading: &Reading) -> Result<Step, ConnectorError> {
+        loop {
+            if self.malformed.is_some() {
+                return Err(self.blame().await);
+            }
+            if self.quiet && self.open.is_some() {
+                self.look(reading).await?;
+            }
+            let Some(open) = &mut self.open else {
+                match self.open(reading).await? {
+                    None => continue,
+                    Some(step) => return Ok(step),
+                }
+            };
+            let mut batch = Batch::new();
+            let stop = open.take_records(&mut self.position, reading.max_record_bytes, self.ended, &mut batch);
+            if !batch.is_empty() {
+                self.renamed = 0;
+                return Ok(Step::Records(batch));
+            }
+            match stop {
+                Stop::Full => {}
+                Stop::Finished => return Ok(Step::Finished),
+                Stop::Malformed(problem) => {
+                    let (file, end) = (open.window.file(), open.window.offset());
+                    let count = task::compute(&*reading.env.compute, "count lines", move || count_lines(&file, end));
+                    self.malformed = Some((problem, count));
+                }
+                Stop::NeedsMore => match open.window.fill(&reading.env).await? {
+                    Fill::More => self.renamed = 0,
+                    Fill::End => self.ended = true,
+                    Fill::Nothing if self.renamed >= LAST_LOOKS => self.ended = true,
+                    Fill::Nothing => {
+                        self.quiet = true;
+                        return Ok(Step::Idle);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Opens the file; none when that is done.
+    async fn open(&mut self, reading: &Reading) -> Result<Option<Step>, ConnectorError> {
+        let opening = self.opening.get_or_insert_with(|| {
+            let (position, format, framer) = (self.position.clone(), reading.format.clone(), reading.framer);
+            let limit = reading.max_record_bytes;
+            let work = move || OpenSplit::open(position, format, framer, limit);
+            task::compute(&*reading.env.compute, "open file", work)
+        });
+        let opened = opening.await;
+        self.opening = None;
+        match opened?? {
+            Opening::Open(open, position) => {
+                (self.open, self.position) = (Some(open), position);
+                Ok(None)
+            }
+            Opening::NoHeaderYet => Ok(Some(Step::Idle)),
+            Opening::Gone if reading.on_truncate == OnTruncate::Restart => {
+                let path = self.position.path.clone();
+                let examined = task::compute(&*reading.env.compute, "open file", move || discovery::examine(&path));
+                match examined.await? {
+                    // The same file with other content; another file is another split, which the enumerator finds.
+                    Ok((identity, _)) if identity.is_inode_of(&self.position.identity) => {
+                        self.restart(identity);
+                        Ok(None)
+                    }
+                    Err(ConnectorError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                        Ok(Some(Step::Finished))
+                    }
+                    examined => examined.map(|_| Some(Step::Finished)),
+                }
+            }
+            Opening::Gone => Err(self.replaced()),
+        }
+    }
+
+    /// Looks at a followed file that had nothing new.
+    async fn look(&mut self, reading: &Reading) -> Result<(), ConnectorError> {
+        let Some(open) = &self.open else { return Ok(()) };
+        let looking = self.looking.get_or_insert_with(|| {
+            let (file, read_to, position) = (open.window.file(), open.window.read_to(), self.position.clone());
+            task::compute(&*reading.env.compute, "look at file", move || look_at(&file, read_to, &position))
+        });
+        let look = looking.await;
+        self.looking = None;
+        let look = look??;
+        self.quiet = false;
+        self.renamed = if look.renamed { self.renamed + 1 } else { 0 };
+        match reading.on_truncate {
+            _ if look.same => self.position.identity = look.identity,
+            OnTruncate::Fail => return Err(self.replaced()),
+            OnTruncate::Restart => self.restart(look.identity),
+        }
+        Ok(())
+    }
+
+    /// Begins again at the start of the file.
+    fn restart(&mut self, identity: Identity) {
+        self.position = FilePosition::of_followed(self.position.path.clone(), identity);
+        self.open = None;
+    }
+
+    fn replaced(&self) -> ConnectorError {
+        let (path, offset) = (self.position.path.display(), self.position.offset);
+        let what =
+            format!("{path} has shrunk, or been removed or replaced by another file, after {offset} bytes were read");
+        ConnectorError::Other(match self.position.end {
+            Some(_) => format!("{what}; put the file back as it was, or start the job afresh"),
+            None => format!("{what}; put it back, or set `on-truncate = \"restart\"` to read it from its start again"),
+        })
+    }
+
+    /// The error about the next record.
+    async fn blame(&mut self) -> ConnectorError {
+        let Some((_, counting)) = &mut self.malformed else { unreachable!("called when a record is malformed") };
+        let counted = counting.await;
+        let (problem, _) = self.malformed.take().expect("it was there");
+        match counted {
+            Ok(Ok(lines)) => ConnectorError::Data { place: place(&self.position.path, lines + 1), problem },
+            Ok(Err(error)) => file_error("read", &self.position.path, error),
+            Err(error) => error.into(),
+        }
+    }
+}
+
+fn look_at(file: &File, read_to: u64, position: &FilePosition) -> Result<Look, ConnectorError> {
+    let failed = |error| file_error("read", &position.path, error);
+    let metadata = file.metadata().map_err(failed)?;
+    let recognised = position.identity.recognise(file, &metadata).map_err(failed)?;
+    let same = recognised.is_some() && metadata.len() >= read_to;
+    let identity = match recognised.filter(|_| same) {
+        Some(identity) => identity,
+        None => Identity::of(file, &metadata).map_err(failed)?,
+    };
+    let inode = (identity.device, identity.inode);
+    Ok(Look { identity, same, renamed: discovery::stands_for(&position.path) != Some(inode) })
+}
+
+/// The number of newlines before an offset.
+fn count_lines(file: &Arc<File>, end: u64) -> io::Result<u64> {
+    let mut buffer = vec![0; 1 << 20];
+    let (mut lines, mut offset) = (0, 0);
+    while offset < end {
+        let wanted = usize::try_from(end - offset).unwrap_or(usize::MAX).min(buffer.len());
+        let len = read_fully(file, &mut buffer[..wanted], offset)?;
+        if len == 0 {
+            break;
+        }
+        lines += memchr::memchr_iter(b'\n', &buffer[..len]).count() as u64;
+        offset += len as u64;
+    }
+    Ok(lines)
+}
