@@ -10,7 +10,7 @@ use tidegate::clock::Clock;
 use tidegate::connectors::Boundedness;
 use tidegate::env::Env;
 use tidegate::random::Random;
-use tidegate::runtime::metrics::{JobMetrics, NodeMetrics};
+use tidegate::runtime::metrics::JobMetrics;
 use tidegate::task::TaskError;
 
 use super::checker::Parts;
@@ -215,9 +215,8 @@ impl World {
                         .check(&output.records(Stage::Committed))
                         .map_err(|problem| format!("{sink}: {problem}"))?;
                 }
-                // Dead letters are among those.
-                let skipped = |node: &NodeMetrics| node.sum(|subtask| &subtask.skipped);
-                let given_up = metrics.nodes.iter().map(skipped).sum::<u64>();
+                let given_up = metrics.nodes.iter().map(|node| node.sum(|subtask| &subtask.skipped)).sum::<u64>()
+                    + metrics.nodes.iter().map(|node| node.sum(|subtask| &subtask.dead_letters)).sum::<u64>();
                 counters.given_up_records.fetch_add(given_up, Relaxed);
                 if given_up != plan.given_up {
                     return Err(format!("{given_up} records were given up, not {}", plan.given_up));
