@@ -139,7 +139,7 @@ const ANY: Option<Partition> = None;
 impl<'a> Drawing<'a> {
     fn new(seed: u64, style: Style, counters: &'a Arc<Counters>) -> Self {
         let mut random = Random::for_purpose(seed, "plan", &[]);
-        let most_records = [1, 4, 40][random.below(3) as usize];
+        let most_records = [1, 4, 40, 2000][random.below(4) as usize];
         let timed = random.below(2) == 0;
         let (nodes, sinks) = (Vec::new(), BTreeMap::new());
         Self { random, style, counters, most_records, timed, nodes, sinks, fails: false, given_up: 0 }
@@ -222,15 +222,18 @@ impl<'a> Drawing<'a> {
     }
 
     fn pairs(&mut self) -> Vec<(Vec<u8>, i64)> {
-        let most = [1, 30, 250][self.random.below(3) as usize];
+        // Rarely so many that batches leave because they are full.
+        let most = [1, 30, 250, if self.random.below(8) == 0 { 6_000 } else { 60 }][self.random.below(4) as usize];
         (0..self.random.below(most + 1)).map(|_| (self.key(), self.value())).collect()
     }
 
     fn records(&mut self, pairs: &[(Vec<u8>, i64)]) -> Vec<Record> {
+        // With ones, the records of a key are all equal, so that it does not matter which comes first.
+        let mut time = |random: &mut Random| if self.style.ones { 0 } else { random.below(1000).cast_signed() - 500 };
         let mut record = |(key, value): &(Vec<u8>, i64)| Record {
             key: Some(key.clone()),
             value: value.to_string().into_bytes(),
-            timestamp: self.timed.then(|| self.random.below(1000).cast_signed() - 500),
+            timestamp: self.timed.then(|| time(&mut self.random)),
         };
         pairs.iter().map(&mut record).collect()
     }
