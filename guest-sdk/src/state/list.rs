@@ -93,6 +93,8 @@ struct ListTable<T, C> {
     appended_slots: Vec<u32>,
     /// How many items there were to append before the record at a position.
     mark: (u32, usize),
+    /// How long the replaced list of a slot was before the record at a position.
+    grown: (u32, usize, usize),
     codec: std::marker::PhantomData<fn() -> C>,
 }
 
@@ -105,6 +107,7 @@ impl<T, C: Codec<T>> ListTable<T, C> {
             appended: Column::default(),
             appended_slots: Vec::new(),
             mark: (NO_POSITION, 0),
+            grown: (NO_POSITION, 0, 0),
             codec: std::marker::PhantomData,
         }
     }
@@ -119,14 +122,17 @@ impl<T, C: Codec<T>> ListTable<T, C> {
             self.appended.clear();
             self.appended_slots.clear();
             self.mark = (NO_POSITION, 0);
+            self.grown = (NO_POSITION, 0, 0);
         }
         Ok(slot)
     }
 
     fn add(&mut self, context: &mut Context, slot: usize, item: T) -> Result<(), Error> {
         if let Cell::Replaced(items) = &mut self.cells[slot] {
+            if self.grown.0 != context.position() {
+                self.grown = (context.position(), slot, items.len());
+            }
             items.push(item);
-            context.set_irreversible();
             return Ok(());
         }
         if self.mark.0 != context.position() {
@@ -207,17 +213,23 @@ impl<T, C: Codec<T>> Table for ListTable<T, C> {
     }
 
     fn undo(&mut self, call: u64, position: u32) {
-        if self.call != call || self.mark.0 != position {
+        if self.call != call {
             return;
         }
-        let kept = self.mark.1;
-        self.mark = (NO_POSITION, 0);
-        let undone = self.appended_slots.split_off(kept);
-        self.appended.truncate(kept);
-        for slot in undone {
-            // A record has one key, so these are the last items of its list.
-            if let Cell::Read(items) = &mut self.cells[slot as usize] {
-                items.pop();
+        if self.grown.0 == position {
+            let (_, slot, length) = std::mem::replace(&mut self.grown, (NO_POSITION, 0, 0));
+            if let Cell::Replaced(items) = &mut self.cells[slot] {
+                items.truncate(length);
+            }
+        }
+        if self.mark.0 == position {
+            let (_, kept) = std::mem::replace(&mut self.mark, (NO_POSITION, 0));
+            self.appended.truncate(kept);
+            for slot in self.appended_slots.drain(kept..) {
+                // A record has one key, so these are the last items of its list.
+                if let Cell::Read(items) = &mut self.cells[slot as usize] {
+                    items.pop();
+                }
             }
         }
     }

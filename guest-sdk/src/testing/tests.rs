@@ -398,7 +398,7 @@ proptest! {
             cut.process(batch.to_vec()).unwrap();
             outcome[1].extend(cut.take_emitted());
         }
-        for record in records {
+        for record in records.clone() {
             single.process([record]).unwrap();
             outcome[2].extend(single.take_emitted());
         }
