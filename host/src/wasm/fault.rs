@@ -33,9 +33,10 @@ pub(super) fn classify(error: Error, guest: &Guest, stderr: &str) -> Fault {
     }
     match error.downcast_ref::<Trap>() {
         Some(Trap::StackOverflow) => GuestFault::StackOverflow.into(),
-        Some(trap @ Trap::MemoryOutOfBounds) if recursed(&error) || reached_below_zero(&error) => {
-            with_stderr(format!("{trap}, as when the stack overflows with large variables on it"))
-        }
+        Some(trap @ Trap::MemoryOutOfBounds) if recursed(&error) || reached_below_zero(&error) => with_stderr(format!(
+            "{trap}, as when the stack overflows with large variables on it"
+        )),
+        Some(trap) if stderr.is_empty() => with_stderr(format!("{trap}{}", place(&error))),
         Some(trap) => with_stderr(trap.to_string()),
         None => {
             let cause = error.root_cause().to_string();
@@ -46,6 +47,13 @@ pub(super) fn classify(error: Error, guest: &Guest, stderr: &str) -> Fault {
             with_stderr(cause)
         }
     }
+}
+
+/// In which function a trap happened, if the component has names.
+fn place(error: &Error) -> String {
+    let backtrace = error.downcast_ref::<WasmBacktrace>();
+    let name = backtrace.and_then(|backtrace| backtrace.frames().iter().find_map(|frame| frame.func_name()));
+    name.map(|name| format!(" in {:#}", rustc_demangle::demangle(name))).unwrap_or_default()
 }
 
 /// Compilers put the stack of large variables at the start of memory, growing down. When it overflows, the machine sees
