@@ -29,13 +29,15 @@ pub(super) fn classify(error: Error, guest: &Guest, stderr: &str) -> Fault {
         GuestFault::Trap { message }.into()
     };
     if let Some(I32Exit(code)) = error.downcast_ref::<I32Exit>() {
-        return with_stderr(format!("it called exit({code})"));
+        // WASI passes on no more of the code than this.
+        let outcome = if *code == 0 { "success" } else { "failure" };
+        return with_stderr(format!("it called exit, reporting {outcome}"));
     }
     match error.downcast_ref::<Trap>() {
         Some(Trap::StackOverflow) => GuestFault::StackOverflow.into(),
-        Some(trap @ Trap::MemoryOutOfBounds) if recursed(&error) || reached_below_zero(&error) => with_stderr(format!(
-            "{trap}, as when the stack overflows with large variables on it"
-        )),
+        Some(trap @ Trap::MemoryOutOfBounds) if recursed(&error) || reached_below_zero(&error) => {
+            with_stderr(format!("{trap}, as when the stack overflows with large variables on it"))
+        }
         Some(trap) if stderr.is_empty() => with_stderr(format!("{trap}{}", place(&error))),
         Some(trap) => with_stderr(trap.to_string()),
         None => {
