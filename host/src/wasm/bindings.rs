@@ -1,6 +1,4 @@
 //! Bindings generated from the operator contract, and nothing else.
-#![expect(unsafe_code, reason = "generated: typed functions whose types are checked when an instance is made")]
-#![expect(unreachable_pub, reason = "generated for a public module")]
 
 wasmtime::component::bindgen!({
     path: "../wit",

@@ -150,3 +150,95 @@ fn hex(bytes: &[u8]) -> String {
         text
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// The smallest component there is.
+    const COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0";
+
+    struct Fixture {
+        folder: tempfile::TempDir,
+        engine: Engine,
+        compiled: Cell<u32>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            Self { folder: tempfile::tempdir().unwrap(), engine: Engine::default(), compiled: Cell::new(0) }
+        }
+
+        fn cache(&self) -> CompileCache {
+            CompileCache::new(self.folder.path().join("cache"), &self.engine)
+        }
+
+        /// Loads the component and tells how often it was compiled so far.
+        fn load(&self) -> u32 {
+            let compile = || {
+                self.compiled.set(self.compiled.get() + 1);
+                Component::from_binary(&self.engine, COMPONENT)
+            };
+            self.cache().load_or(COMPONENT, compile).unwrap();
+            self.compiled.get()
+        }
+
+        fn entry(&self) -> PathBuf {
+            self.cache().entry(COMPONENT)
+        }
+    }
+
+    #[test]
+    fn a_component_is_compiled_once() {
+        let fixture = Fixture::new();
+        assert_eq!([fixture.load(), fixture.load(), fixture.load()], [1, 1, 1]);
+        let names: Vec<_> = fs::read_dir(fixture.folder.path().join("cache")).unwrap().collect();
+        assert_eq!(names.len(), 1, "no temporary file stays: {names:?}");
+    }
+
+    #[test]
+    fn a_damaged_entry_is_replaced() {
+        let fixture = Fixture::new();
+        fixture.load();
+        let whole = fs::read(fixture.entry()).unwrap();
+        let (mut flipped, mut alien) = (whole.clone(), whole.clone());
+        *flipped.last_mut().unwrap() ^= 1;
+        alien[0] ^= 1;
+        let damages = [Vec::new(), whole[..20].to_vec(), whole[..whole.len() - 1].to_vec(), flipped, alien];
+        for (compiled, damage) in (2..).zip(damages) {
+            fs::write(fixture.entry(), damage).unwrap();
+            assert_eq!([fixture.load(), fixture.load()], [compiled, compiled]);
+            assert!(fs::read(fixture.entry()).unwrap() == whole);
+        }
+    }
+
+    #[test]
+    fn a_sound_entry_that_is_no_code_is_replaced() {
+        let fixture = Fixture::new();
+        fixture.load();
+        fixture.cache().write(&fixture.entry(), b"no code").unwrap();
+        assert_eq!([fixture.load(), fixture.load()], [2, 2]);
+    }
+
+    #[test]
+    fn a_cache_that_cannot_be_used_fails_nothing() {
+        let fixture = Fixture::new();
+        fs::write(fixture.folder.path().join("cache"), "a file in the way").unwrap();
+        assert_eq!([fixture.load(), fixture.load()], [1, 2]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn only_the_owner_may_write() {
+        use std::os::unix::fs::PermissionsExt;
+        let fixture = Fixture::new();
+        fixture.load();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let directory = fixture.folder.path().join("cache");
+        assert_eq!((mode(&directory), mode(&fixture.entry())), (0o700, 0o600));
+        fs::set_permissions(&directory, PermissionsExt::from_mode(0o777)).unwrap();
+        assert_eq!([fixture.load(), fixture.load()], [2, 3]);
+    }
+}

@@ -80,6 +80,9 @@ impl WasmEngine {
             // Nothing in the contract is concurrent, and calls cost a third of what they cost with it.
             .concurrency_support(false)
             .cranelift_opt_level(OptLevel::Speed)
+            // The same input gives the same output on every machine.
+            .cranelift_nan_canonicalization(true)
+            .relaxed_simd_deterministic(true)
             .epoch_interruption(config.tick.is_some());
         let engine = Engine::new(&settings).map_err(|error| EngineError::Config(format!("{error:#}")))?;
         let ticker = Ticker::start(&engine, config.tick).map_err(EngineError::Ticker)?;

@@ -29,13 +29,16 @@ pub(super) fn classify(error: Error, guest: &Guest, stderr: &str) -> Fault {
         GuestFault::Trap { message }.into()
     };
     if let Some(I32Exit(code)) = error.downcast_ref::<I32Exit>() {
-        return with_stderr(format!("it called exit({code})"));
+        // WASI passes on no more of the code than this.
+        let outcome = if *code == 0 { "success" } else { "failure" };
+        return with_stderr(format!("it called exit, reporting {outcome}"));
     }
     match error.downcast_ref::<Trap>() {
         Some(Trap::StackOverflow) => GuestFault::StackOverflow.into(),
         Some(trap @ Trap::MemoryOutOfBounds) if recursed(&error) || reached_below_zero(&error) => {
             with_stderr(format!("{trap}, as when the stack overflows with large variables on it"))
         }
+        Some(trap) if stderr.is_empty() => with_stderr(format!("{trap}{}", place(&error))),
         Some(trap) => with_stderr(trap.to_string()),
         None => {
             let cause = error.root_cause().to_string();
@@ -46,6 +49,13 @@ pub(super) fn classify(error: Error, guest: &Guest, stderr: &str) -> Fault {
             with_stderr(cause)
         }
     }
+}
+
+/// In which function a trap happened, if the component has names.
+fn place(error: &Error) -> String {
+    let backtrace = error.downcast_ref::<WasmBacktrace>();
+    let name = backtrace.and_then(|backtrace| backtrace.frames().iter().find_map(|frame| frame.func_name()));
+    name.map(|name| format!(" in {:#}", rustc_demangle::demangle(name))).unwrap_or_default()
 }
 
 /// Compilers put the stack of large variables at the start of memory, growing down. When it overflows, the machine sees

@@ -88,12 +88,14 @@ pub(super) struct Memory {
     limit: u64,
     /// Of all linear memories together.
     bytes: u64,
+    /// What was granted last, for the case that the machine has no memory left.
+    granted: u64,
     refused: bool,
 }
 
 impl Memory {
     fn new(limit: u64) -> Self {
-        Self { limit, bytes: 0, refused: false }
+        Self { limit, bytes: 0, granted: 0, refused: false }
     }
 
     /// A call begins.
@@ -114,13 +116,19 @@ impl Memory {
 
 impl ResourceLimiter for Memory {
     fn memory_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
-        let bytes = self.bytes + (desired as u64).saturating_sub(current as u64);
-        if bytes > self.limit {
+        self.granted = (desired as u64).saturating_sub(current as u64);
+        if self.bytes + self.granted > self.limit {
+            self.granted = 0;
             self.refused = true;
             return Ok(false);
         }
-        self.bytes = bytes;
+        self.bytes += self.granted;
         Ok(true)
+    }
+
+    fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
+        self.bytes -= std::mem::take(&mut self.granted);
+        Ok(())
     }
 
     fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {

@@ -38,7 +38,6 @@ pub struct LoadError {
     /// The component's file.
     pub path: PathBuf,
     /// Why.
-    #[source]
     pub failure: LoadFailure,
 }
 
@@ -47,8 +46,8 @@ pub struct LoadError {
 #[non_exhaustive]
 pub enum LoadFailure {
     /// The file cannot be read.
-    #[error("it cannot be read")]
-    Read(#[source] std::io::Error),
+    #[error("it cannot be read: {0}")]
+    Read(std::io::Error),
     /// The file is something else altogether.
     #[error("it is not a WebAssembly file; build the operator to a component (Rust: --target wasm32-wasip2)")]
     NotWasm,
@@ -86,10 +85,10 @@ pub enum LoadFailure {
     Contract(String),
     /// `open` failed.
     #[error("open failed: {0}")]
-    Open(#[source] Fault),
+    Open(Fault),
     /// What `open` declared makes no sense.
     #[error("open declared what it may not: {0}")]
-    Descriptor(#[source] DescriptorError),
+    Descriptor(DescriptorError),
     /// The host failed.
     #[error(transparent)]
     Task(#[from] TaskError),
@@ -267,5 +266,54 @@ impl Version {
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(name: &str) -> Option<&'static str> {
+        match access(name) {
+            Access::Refused(reason) => Some(reason),
+            Access::Contract | Access::Virtual(_) => None,
+        }
+    }
+
+    #[test]
+    fn what_an_operator_may_import() {
+        assert_eq!(access("tidegate:operator/timers@0.1.0"), Access::Contract);
+        assert_eq!(access("tidegate:operator/timers@0.1.7"), Access::Contract);
+        assert_eq!(
+            refusal("tidegate:operator/timers@0.2.0"),
+            Some("it is of another version of the operator contract")
+        );
+        assert_eq!(refusal("tidegate:operator/queues@0.1.0"), Some("this version of tidegate does not know it"));
+        assert_eq!(refusal("wasi:filesystem/preopens@0.2.12"), None);
+        assert_eq!(refusal("wasi:filesystem/preopens@0.3.0"), Some("this version of tidegate does not know it"));
+        assert!(refusal("wasi:sockets/tcp@0.2.6").unwrap().starts_with("operators have no network"));
+        assert!(refusal("wasi:http/outgoing-handler@0.2.10").unwrap().starts_with("operators have no network"));
+        assert_eq!(refusal("a-function"), Some("this version of tidegate does not know it"));
+    }
+
+    #[test]
+    fn verdicts() {
+        let report = |contract: Option<&str>, exports: &[&str]| ComponentReport {
+            bytes: 0,
+            imports: Vec::new(),
+            exports: exports.iter().map(ToString::to_string).collect(),
+            contract: contract.map(str::to_owned),
+            migrates: false,
+        };
+        assert!(report(Some("0.1.3"), &[]).verdict().is_ok());
+        for version in ["0.2.0", "1.0.0", "", "0.1", "0.1.0-rc"] {
+            let error = report(Some(version), &[]).verdict().unwrap_err().to_string();
+            let text = "of the operator contract, and this tidegate speaks 0.1.0: rebuild it";
+            assert_eq!(error, format!("it was built for version {version} {text}"));
+        }
+        assert_eq!(
+            report(None, &["run", "wasi:cli/run@0.2.0"]).verdict().unwrap_err().to_string(),
+            "it is no operator: it exports run, wasi:cli/run@0.2.0, and not tidegate:operator/handler"
+        );
     }
 }

@@ -127,15 +127,22 @@ impl GuestLog {
 
     fn event(&self, state: &mut State, level: Level, message: &str) {
         let Some(missed) = state.rate.admit(self.0.clock.monotonic()) else { return };
-        if missed > 0 {
-            self.emit(Level::WARN, &format!("{missed} lines of the operator were left out: it writes too many"));
-        }
+        self.0.admit_missing(missed);
         let cut = message.floor_char_boundary(LONGEST_LINE);
-        self.emit(level, &message[..cut]);
+        self.0.emit(level, &message[..cut]);
+    }
+}
+
+impl Shared {
+    /// Owns up to lines that were left out.
+    fn admit_missing(&self, missed: u64) {
+        if missed > 0 {
+            self.emit(Level::WARN, &format!("left out {missed} lines of this operator, which writes too many"));
+        }
     }
 
     fn emit(&self, level: Level, message: &str) {
-        let (job, node, subtask) = (&*self.0.job, &*self.0.subtask.node, self.0.subtask.index);
+        let (job, node, subtask) = (&*self.job, &*self.subtask.node, self.subtask.index);
         match level {
             Level::TRACE => tracing::trace!(target: "tidegate::guest", job, node, subtask, "{message}"),
             Level::DEBUG => tracing::debug!(target: "tidegate::guest", job, node, subtask, "{message}"),
@@ -143,6 +150,13 @@ impl GuestLog {
             Level::WARN => tracing::warn!(target: "tidegate::guest", job, node, subtask, "{message}"),
             Level::ERROR => tracing::error!(target: "tidegate::guest", job, node, subtask, "{message}"),
         }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let missed = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).rate.missed;
+        self.admit_missing(missed);
     }
 }
 
@@ -249,5 +263,38 @@ impl AsyncWrite for Console {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    #[test]
+    fn lines_are_admitted_as_time_passes() {
+        let mut rate = LineRate::new(Duration::ZERO);
+        let mut admitted = |milliseconds| rate.admit(Duration::from_millis(milliseconds));
+        assert!((0..BURST_LINES).all(|_| admitted(0) == Some(0)));
+        assert_eq!((admitted(0), admitted(9)), (None, None));
+        assert_eq!((admitted(10), admitted(10)), (Some(2), None));
+        assert!((0..BURST_LINES).all(|line| admitted(60_000) == Some(u64::from(line == 0))));
+        assert_eq!(admitted(60_000), None);
+    }
+
+    #[test]
+    fn the_tail_of_stderr_is_one_short_line() {
+        let subtask = SubtaskId { node: "node".to_owned(), index: 0 };
+        let log = GuestLog::new("job".into(), subtask, Arc::new(SystemClock::new()));
+        log.print(Stream::Stdout, b"not this\n");
+        log.print(Stream::Stderr, b"\nthread panicked at x:1:2:\nbo");
+        log.print(Stream::Stderr, b"om\nnote: run with `RUST_BACKTRACE=1` environment variable to display a backtrace");
+        assert_eq!(log.end_call(), "thread panicked at x:1:2: boom");
+        log.begin_call();
+        assert_eq!(log.end_call(), "");
+        log.print(Stream::Stderr, &[b'x'; 3 * LONGEST_LINE]);
+        assert_eq!(log.end_call().len(), LONGEST_LINE);
+        (0..100).for_each(|line| log.print(Stream::Stderr, format!("{line}\n").as_bytes()));
+        assert_eq!(log.end_call(), "92 93 94 95 96 97 98 99");
     }
 }

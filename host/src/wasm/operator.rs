@@ -37,8 +37,8 @@ use crate::state::MemoryBackend;
 /// The host copies what a guest hands over before any of its code runs and without interrupts, at about 8 ms for this.
 pub const LARGEST_TRANSFER: usize = 16 << 20;
 
-/// An instance whose memory has grown by this much since its first call is worn, if it also takes half its limit. Linear
-/// memory never shrinks, and some languages leak with every batch.
+/// An instance is worn once its memory is beyond half of its limit, and has grown since its first call by a quarter of
+/// the limit or by this much. Linear memory never shrinks, and some languages leak with every batch.
 const WORN_GROWTH: u64 = 64 << 20;
 
 /// What the job says about an operator.
@@ -215,6 +215,7 @@ impl Operator for WasmOperator {
         Box::pin(async move {
             let Self { store, instance, first_size } = self;
             let lent = LentContext::new(store, context);
+            lent.store.set_epoch_deadline(1);
             let guest = lent.store.data_mut();
             guest.scope = if matches!(call, Call::Close) { Scope::Close } else { Scope::Call };
             guest.memory.begin_call();
@@ -236,9 +237,9 @@ impl Operator for WasmOperator {
     }
 
     fn is_worn(&self) -> bool {
-        let memory = &self.store.data().memory;
-        let grown = memory.bytes().saturating_sub(self.first_size.unwrap_or(u64::MAX));
-        grown >= WORN_GROWTH && memory.bytes() > self.store.data().limits.memory_bytes / 2
+        let (bytes, limit) = (self.store.data().memory.bytes(), self.store.data().limits.memory_bytes);
+        let grown = bytes.saturating_sub(self.first_size.unwrap_or(bytes));
+        bytes > limit / 2 && grown >= WORN_GROWTH.min(limit / 4)
     }
 }
 

@@ -4,10 +4,10 @@
 //! traps once it has run longer than it may. What counts is the time between ticks in which the future of its call was
 //! being polled: a guest that waits for room in its output, or for its neighbours, is not running.
 
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -120,9 +120,16 @@ impl RunTime {
         time
     }
 
-    /// A future whose polls are counted.
-    pub(super) fn count<F: Future>(&self, future: F) -> Counted<F> {
-        Counted { run_time: self.clone(), future: Box::pin(future) }
+    /// Runs a future, counting its polls.
+    pub(super) async fn count<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            self.resume();
+            let polled = future.as_mut().poll(context);
+            self.suspend();
+            polled
+        })
+        .await
     }
 
     fn now(&self) -> u64 {
@@ -136,22 +143,5 @@ impl RunTime {
     fn suspend(&self) {
         let ran = u64::try_from(self.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.0.ran.store(ran, Ordering::Relaxed);
-    }
-}
-
-/// The call of a guest, whose polls are counted.
-pub(super) struct Counted<F> {
-    run_time: RunTime,
-    future: Pin<Box<F>>,
-}
-
-impl<F: Future> Future for Counted<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        self.run_time.resume();
-        let outcome = self.future.as_mut().poll(context);
-        self.run_time.suspend();
-        outcome
     }
 }

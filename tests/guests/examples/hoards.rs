@@ -13,7 +13,8 @@ struct Hostile;
 impl Operator for Hostile {
     fn process(_: u32, records: Batch) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(string(&records.values, 0)).into_owned();
-        let bytes: usize = text.parse().map_err(|_| Failure { message: format!("not a number: {text}"), position: None })?;
+        let bytes: usize =
+            text.parse().map_err(|_| Failure { message: format!("not a number: {text}"), position: None })?;
         let mut memory = Vec::new();
         if memory.try_reserve_exact(bytes).is_err() {
             return Err(Failure { message: format!("no room for {bytes} bytes"), position: Some(0) });

@@ -7,8 +7,9 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::operator::{Call, Fault, GuestFault, Limits, OperatorFactory};
+use tidegate::operator::{Call, Descriptor, Fault, GuestFault, Limits, OperatorFactory};
 use tidegate::record::Batch;
+use tidegate::wasm::{Access, ComponentReport, EngineConfig, WasmEngine, WasmOperatorFactory};
 use world::*;
 
 #[test]
@@ -44,8 +45,16 @@ fn panic() {
 }
 
 #[test]
+fn trap_without_a_word() {
+    assert_eq!(
+        Subject::new("aborts").error("go"),
+        "the operator trapped: wasm trap: wasm `unreachable` instruction executed in aborts::give_up"
+    );
+}
+
+#[test]
 fn exit() {
-    assert_eq!(Subject::new("exits").error("go"), "the operator trapped: it called exit(1)");
+    assert_eq!(Subject::new("exits").error("go"), "the operator trapped: it called exit, reporting failure");
 }
 
 #[test]
@@ -61,7 +70,7 @@ fn returned_error() {
 
 #[test]
 fn ten_million_records_for_one() {
-    let mut subject = Subject::with_limits("floods", Limits { call: Duration::from_secs(60), ..limits() });
+    let mut subject = Subject::new("floods");
     let (mut records, mut largest) = (0, 0);
     let call = Call::Process { input: 0, batch: Arc::new(unkeyed(&["10000000"])) };
     subject
@@ -160,7 +169,7 @@ fn descriptors() {
         "duplicates.wasm as an operator: open declared what it may not: two states have the id 1"
     );
     let factory = load("fickle").unwrap();
-    let error = block_on(factory.create(&subtask())).err().expect("another name than the first time");
+    let error = block_on(factory.create(&subtask())).expect_err("another name than the first time");
     assert_eq!(
         error.to_string(),
         "the operator broke the contract: open declared other states or outputs than when the job started; it must \
@@ -192,12 +201,12 @@ fn closed_world() {
 fn sleeping_takes_the_hosts_time_and_counts() {
     let mut subject = Subject::new("sleeps");
     assert_eq!(subject.error("30"), "the operator returned an error: slept 30ms, wall clock Ok(0ns)");
-    assert_eq!(subject.error("5000"), "the operator ran longer than limits.call = 100ms in one call");
+    assert_eq!(subject.error("600000"), "the operator ran longer than limits.call = 60s in one call");
 }
 
 #[test]
 fn memory_that_has_grown_wears_an_instance() {
-    let limits = Limits { memory_bytes: 256 << 20, call: Duration::from_secs(10), ..limits() };
+    let limits = Limits { memory_bytes: 256 << 20, ..limits() };
     let mut subject = Subject::with_limits("hoards", limits);
     subject.process(unkeyed(&["1000"])).unwrap();
     assert!(!subject.operator().is_worn());
@@ -215,8 +224,156 @@ fn memory_that_has_grown_wears_an_instance() {
 
 #[test]
 fn output_of_the_console_does_not_disturb() {
-    let limits = Limits { call: Duration::from_secs(60), ..limits() };
-    let mut subject = Subject::with_limits("prints", limits);
+    let mut subject = Subject::new("prints");
     subject.process(unkeyed(&["100000"])).unwrap();
     subject.process(unkeyed(&["1"])).unwrap();
+}
+
+/// The counts that a batch makes the well-behaved operator emit.
+fn counts(subject: &mut Subject, records: &[(&str, &str)]) -> Vec<u64> {
+    let emitted = subject.process(keyed(records)).unwrap();
+    let count = |value: &[u8]| u64::from_le_bytes(value.try_into().unwrap());
+    emitted.iter().flat_map(|batch| batch.values().iter().map(count).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn others_are_unaffected() {
+    let engine = engine();
+    let mut good = Subject::in_engine(&engine, "counts", limits());
+    assert_eq!(counts(&mut good, &[("a", ""), ("b", ""), ("a", "")]), [1, 1, 2]);
+    for bad in ["loops", "allocates", "recurses", "recurses_with_arrays", "panics", "aborts", "exits"] {
+        let limits = Limits { call: Duration::from_millis(500), ..limits() };
+        let mut bad = Subject::in_engine(&engine, bad, limits);
+        bad.process(unkeyed(&["go"])).unwrap_err();
+        bad.process(unkeyed(&["and a fresh instance"])).unwrap_err();
+    }
+    assert_eq!(counts(&mut good, &[("b", ""), ("a", "")]), [2, 3]);
+}
+
+#[test]
+fn a_neighbour_runs_while_a_guest_loops() {
+    let engine = engine();
+    let mut looping = Subject::in_engine(&engine, "loops", Limits { call: Duration::from_secs(3600), ..limits() });
+    let mut good = Subject::in_engine(&engine, "counts", limits());
+    // The loop gives way at a tick, or this would not return for an hour.
+    looping.cancel(unkeyed(&["go"]));
+    assert_eq!(counts(&mut good, &[("a", "")]), [1]);
+}
+
+#[test]
+fn a_cancelled_call_leaves_state_as_it_was() {
+    let mut subject = Subject::new("counts");
+    assert_eq!(counts(&mut subject, &[("a", "")]), [1]);
+    // It has stored 2 and waits for room in its output.
+    subject.cancel(keyed(&[("a", "")]));
+    assert_eq!(counts(&mut subject, &[("a", "")]), [2]);
+}
+
+#[test]
+fn keyed_state_needs_keys() {
+    let mut subject = Subject::new("breaks_rules");
+    let broke = |fault: Fault| fault.to_string();
+    assert_eq!(
+        broke(subject.process(unkeyed(&["slot"])).unwrap_err()),
+        "the operator broke the contract: get cannot be called on an input without keys"
+    );
+    assert_eq!(
+        broke(subject.call(Call::Watermark, |_, _| {}).unwrap_err()),
+        "the operator broke the contract: get cannot be called outside process"
+    );
+}
+
+#[test]
+fn engines_are_apart_and_an_engine_outlives_its_handle() {
+    let mut subjects: Vec<Subject> = (0..3).map(|_| Subject::new("counts")).collect();
+    for subject in &mut subjects {
+        assert_eq!(counts(subject, &[("a", ""), ("a", "")]), [1, 2]);
+    }
+    drop(subjects.pop());
+    assert_eq!(counts(&mut subjects[0], &[("a", "")]), [3]);
+}
+
+#[test]
+fn without_ticks_a_call_is_never_interrupted() {
+    let engine = WasmEngine::new(EngineConfig { tick: None, ..EngineConfig::default() }).unwrap();
+    let mut subject = Subject::in_engine(&engine, "prints", Limits { call: Duration::ZERO, ..limits() });
+    subject.process(unkeyed(&["1000"])).unwrap();
+}
+
+#[test]
+fn a_report_tells_what_a_component_is() {
+    let report = |name| block_on(ComponentReport::of(&engine(), &env(), &guest(name))).unwrap();
+    let counts = report("counts");
+    assert_eq!((counts.contract.as_deref(), counts.migrates), (Some("0.1.0"), false));
+    assert!(counts.verdict().is_ok());
+    let access = |name: &str| counts.imports.iter().find(|import| import.name == name).map(|import| import.access);
+    assert_eq!(access("tidegate:operator/keyed-state@0.1.0"), Some(Access::Contract));
+    assert!(matches!(access("wasi:cli/stderr@0.2.6"), Some(Access::Virtual(_))), "{:?}", counts.imports);
+    assert!(report("connects").verdict().is_err());
+}
+
+/// The error of loading a file with this content.
+fn load_bytes(bytes: &[u8]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("op.wasm");
+    std::fs::write(&path, bytes).unwrap();
+    let loaded = block_on(WasmOperatorFactory::load(&engine(), &env(), &path, settings("{}", limits())));
+    let error = loaded.expect_err("it must not load").to_string();
+    error.replace(&folder.path().display().to_string(), "")
+}
+
+#[test]
+fn files_that_are_no_operators() {
+    assert_eq!(
+        load_bytes(b"#!/bin/sh"),
+        "cannot use /op.wasm as an operator: it is not a WebAssembly file; build the operator to a component (Rust: \
+         --target wasm32-wasip2)"
+    );
+    assert_eq!(
+        load_bytes(b"\0asm\x01\0\0\0"),
+        "cannot use /op.wasm as an operator: it is a core module, not a component; build it for a component target \
+         (Rust: --target wasm32-wasip2), or make a component of it with `wasm-tools component new`"
+    );
+    assert_eq!(
+        load_bytes(b"\0asm\x0d\0\x01\0"),
+        "cannot use /op.wasm as an operator: it is no operator: it exports nothing, and not tidegate:operator/handler"
+    );
+    let cut = &std::fs::read(guest("counts")).unwrap()[..1000];
+    let error = load_bytes(cut);
+    assert!(error.starts_with("cannot use /op.wasm as an operator: it does not compile: "), "{error}");
+    assert_eq!(
+        load_missing(),
+        "cannot use /nowhere/op.wasm as an operator: it cannot be read: No such file or directory (os error 2)"
+    );
+}
+
+fn load_missing() -> String {
+    let path = std::path::Path::new("/nowhere/op.wasm");
+    let loaded = block_on(WasmOperatorFactory::load(&engine(), &env(), path, settings("{}", limits())));
+    loaded.expect_err("there is no such file").to_string()
+}
+
+#[test]
+fn the_descriptor_is_what_open_declared() {
+    let factory = load("counts").unwrap();
+    let Descriptor { states, side_outputs } = factory.descriptor();
+    assert_eq!((states.len(), states[0].name.as_str(), side_outputs.len()), (1, "count", 0));
+    assert_eq!(load("breaks_rules").unwrap().descriptor().side_outputs[0].name, "late");
+}
+
+#[test]
+fn a_cached_component_runs_as_a_compiled_one_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let run = || {
+        let engine = WasmEngine::new(EngineConfig { cache: Some(cache.clone()), ..EngineConfig::default() }).unwrap();
+        let mut subject = Subject::in_engine(&engine, "counts", limits());
+        assert_eq!(counts(&mut subject, &[("a", ""), ("a", "")]), [1, 2]);
+    };
+    run();
+    let entries: Vec<_> = std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(entries.len(), 1, "{entries:?}");
+    run();
+    std::fs::write(&entries[0], "damaged").unwrap();
+    run();
 }

@@ -21,10 +21,10 @@ use tidegate::wasm::{EngineConfig, LoadError, OperatorSettings, WasmEngine, Wasm
 
 /// The folder of the guests, which another build makes.
 pub(crate) fn guest(name: &str) -> PathBuf {
-    let fixed = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/test-guests");
+    let fixed = concat!(env!("CARGO_MANIFEST_DIR"), "/guests/target/wasm32-wasip2/release/examples");
     let folder = std::env::var_os("TIDEGATE_TEST_GUESTS").map_or_else(|| PathBuf::from(fixed), PathBuf::from);
     let path = folder.join(format!("{name}.wasm"));
-    assert!(path.exists(), "{} is missing: run `make test-guests`", path.display());
+    assert!(path.exists(), "{} is missing: run `make guests`", path.display());
     path
 }
 
@@ -89,7 +89,8 @@ pub(crate) fn engine() -> WasmEngine {
 }
 
 pub(crate) fn limits() -> Limits {
-    Limits { call: Duration::from_millis(100), memory_bytes: 64 << 20, ..Limits::default() }
+    // Far more time than any guest needs that does end, since the machine may be busy.
+    Limits { call: Duration::from_secs(60), memory_bytes: 64 << 20, ..Limits::default() }
 }
 
 pub(crate) fn settings(config: &str, limits: Limits) -> OperatorSettings {
@@ -125,7 +126,7 @@ fn load_in(
 
 /// Why a guest could not be loaded, from the file's name on, with all causes.
 pub(crate) fn load_error(name: &str) -> String {
-    let error = load(name).err().expect("it must not load");
+    let error = load(name).expect_err("it must not load");
     let text = error.to_string();
     let at = text.find(&format!("{name}.wasm")).expect("the file is named");
     text[at..].to_owned()
@@ -156,7 +157,7 @@ impl Subject {
         let keyed = descriptor.states.iter().filter(|state| state.kind.is_keyed()).cloned().collect();
         let backend = MemoryBackend::new("subject", keyed, 0..1, 1, 1 << 30);
         let state = KeyedState::new(&descriptor.states, Box::new(backend), 16 << 20);
-        let collector = Collector::new(Arc::clone(&slot), &descriptor.side_outputs, 16 << 20);
+        let collector = Collector::new(Arc::clone(&slot), &descriptor.side_outputs, 32 << 20);
         let context = CallContext::new(subtask(), state, collector, env.clock, env.seed);
         Self { factory: Arc::new(factory), operator: None, context, slot }
     }
@@ -165,6 +166,21 @@ impl Subject {
     pub(crate) fn operator(&mut self) -> &mut Box<dyn Operator> {
         let factory = &self.factory;
         self.operator.get_or_insert_with(|| block_on(factory.create(&subtask())).unwrap())
+    }
+
+    /// Begins to process records, polls that once, and drops the call and the instance as a cancelled task does.
+    pub(crate) fn cancel(&mut self, batch: Batch) {
+        self.operator();
+        let call = Call::Process { input: 0, batch: Arc::new(batch) };
+        self.context.begin(&call);
+        let mut operator = self.operator.take().unwrap();
+        let mut running = operator.call(call, &mut self.context);
+        let polled = running.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending(), "there is something to cancel");
+        drop(running);
+        drop(operator);
+        self.slot.take();
+        self.context.abandon();
     }
 
     /// Makes a call as the driver of a subtask does, and hands on what is emitted.
