@@ -33,9 +33,9 @@ pub(super) fn classify(error: Error, guest: &Guest, stderr: &str) -> Fault {
     }
     match error.downcast_ref::<Trap>() {
         Some(Trap::StackOverflow) => GuestFault::StackOverflow.into(),
-        Some(trap @ Trap::MemoryOutOfBounds) if recursed(&error) || reached_below_zero(&error) => with_stderr(format!(
-            "{trap}, as when the stack overflows with large variables on it"
-        )),
+        Some(trap @ Trap::MemoryOutOfBounds) if recursed(&error) || reached_below_zero(&error) => {
+            with_stderr(format!("{trap}, as when the stack overflows with large variables on it"))
+        }
         Some(trap) => with_stderr(trap.to_string()),
         None => {
             let cause = error.root_cause().to_string();

@@ -68,7 +68,9 @@ pub enum LoadFailure {
         found: String,
     },
     /// It is an operator for another version of tidegate.
-    #[error("it was built for version {found} of the operator contract, and this tidegate speaks {CONTRACT}: rebuild it")]
+    #[error(
+        "it was built for version {found} of the operator contract, and this tidegate speaks {CONTRACT}: rebuild it"
+    )]
     ContractVersion {
         /// The version that it was built for.
         found: String,

@@ -242,7 +242,11 @@ impl Operator for WasmOperator {
     }
 }
 
-async fn make(call: Call, instance: &Instance, store: &mut Store<Guest>) -> wasmtime::Result<Result<(), types::Failure>> {
+async fn make(
+    call: Call,
+    instance: &Instance,
+    store: &mut Store<Guest>,
+) -> wasmtime::Result<Result<(), types::Failure>> {
     let handler = instance.tidegate_operator_handler();
     match call {
         Call::Process { input, batch } => {
