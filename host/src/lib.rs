@@ -2,11 +2,13 @@
 
 pub mod api;
 
+pub mod cli;
 pub mod clock;
 mod closest;
 pub mod config;
 pub mod connectors;
 pub mod env;
+mod error_chain;
 pub mod id;
 pub mod operator;
 pub mod protocol;

@@ -15,6 +15,7 @@ use super::overrides;
 use super::section::{Field, Section, Wrong};
 use super::units::ByteSize;
 use super::value::{self, Origin, SourceText, Table, Value};
+use crate::api::JobOptions;
 use crate::api::graph_check::check;
 use crate::protocol::key_group::{DEFAULT_MAX_PARALLELISM, LARGEST_MAX_PARALLELISM};
 
@@ -86,6 +87,27 @@ impl JobFile {
             Some(file) if problems.is_empty() => Ok(file),
             _ => Err(ConfigError::new(problems)),
         }
+    }
+
+    /// How the job is run, besides what its graph says. `run` distinguishes this life of the job from all others.
+    #[must_use]
+    pub fn options(&self, run: String) -> JobOptions {
+        let bytes = |size: ByteSize| usize::try_from(size.0).unwrap_or(usize::MAX);
+        JobOptions {
+            channel_bytes: bytes(self.channel),
+            max_record_bytes: bytes(self.record_limit),
+            state_budget_bytes: self.state_budget.0,
+            run,
+        }
+    }
+
+    /// The sink that writes to the process's stdout, if there is one.
+    #[must_use]
+    pub fn stdout_sink(&self) -> Option<&str> {
+        let mut nodes = self.nodes.iter();
+        nodes
+            .find(|node| node.section == "sinks" && node.connector.as_deref() == Some("stdout"))
+            .map(|node| node.name.as_str())
     }
 
     fn from_table(table: &Table, file: &Arc<SourceText>, base_dir: &Path, problems: &mut Vec<Problem>) -> Option<Self> {

@@ -24,6 +24,8 @@ pub(super) struct NodeTable {
     pub(super) parallelism: u32,
     pub(super) chain: bool,
     pub(super) inputs: Vec<InputSpec>,
+    /// The connector of a source or sink.
+    pub(super) connector: Option<String>,
     pub(super) kind: NodeTableKind,
     pub(super) places: Places,
 }
@@ -139,6 +141,10 @@ impl<'a> Reading<'a> {
             (inputs, places) = self.read_inputs(&mut fields);
             chain = fields.optional("chain");
         }
+        let connector = match fields.peek("connector") {
+            Some(Located { value: Value::String(connector), .. }) if section != "operators" => Some(connector.clone()),
+            _ => None,
+        };
         let kind = match section {
             "sources" => {
                 NodeTableKind::Source(read_connector(fields, origin, self.base_dir, problems, |name, table, base| {
@@ -158,6 +164,7 @@ impl<'a> Reading<'a> {
             parallelism: parallelism.unwrap_or(self.parallelism),
             chain: chain.unwrap_or(true),
             inputs,
+            connector,
             kind,
             places: Places { name: origin.clone(), parallelism: parallelism_origin, input, inputs: places },
         });

@@ -67,6 +67,11 @@ impl<'a> Section<'a> {
         self.table.entry(name).map(|entry| entry.value.origin.clone())
     }
 
+    /// A field as it was written, for those who do not read it themselves.
+    pub(super) fn peek(&self, name: &str) -> Option<&'a Located> {
+        self.table.entry(name).map(|entry| &entry.value)
+    }
+
     /// A field as it was written.
     pub(super) fn raw(&mut self, name: &'static str) -> Option<&'a Located> {
         self.known.push(name);

@@ -1,0 +1,221 @@
+//! `tidegate run`: one job in the foreground.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::exit::{Exit, Failure};
+use super::host::{Host, host_file};
+use super::json;
+use super::numbers::{size, time};
+use super::progress::{Interval, Role, Snapshot, roles};
+use super::screen::Screen;
+use super::signals::Signals;
+use super::summary::summary;
+use crate::api::{JobGraph, JobHandle, JobReport, NodeKind, Outcome, start};
+use crate::config::{JobFile, JobSources, WantedOperator};
+use crate::connectors::Commit;
+use crate::env::Env;
+use crate::operator::OperatorFactory;
+use crate::wasm::{LoadError, OperatorSettings, WasmEngine, WasmOperatorFactory};
+
+/// How often progress is drawn on a terminal.
+const DRAW_EVERY: Duration = Duration::from_millis(200);
+
+/// How often progress is told to scripts.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a component may take to load before that is mentioned.
+const SILENT_LOADING: Duration = Duration::from_millis(300);
+
+/// What `tidegate run --help` says behind the list of options.
+const AFTER_HELP: &str = "\
+The job file is checked as a whole before anything starts, and all mistakes are reported together. Values of --set win
+over the job file, and the job file over the host-wide defaults of tidegate.toml.
+
+On a terminal, progress is drawn on stderr. Otherwise the command says nothing but warnings, errors and, at the end, a
+summary. Ctrl-C or SIGTERM cancels the job in good order and commits what was written; a second one ends the process at
+once, with exit code 130, and commits nothing.
+
+With --json, stdout gets one JSON object a line, and stderr only warnings and errors. Once a second:
+  {\"event\":\"progress\",\"job\":...,\"elapsed_s\":...,\"records_read\":...,\"records_per_s\":...,\"percent\":... or null,
+   \"left_s\":... or null,\"nodes\":[{\"name\":...,\"kind\":\"source|operator|sink\",\"records_in\":...,\"records_out\":...,
+   \"skipped\":...,\"dead_letters\":...,\"state_bytes\":...,\"backpressure_percent\":...},...]}
+and at the end:
+  {\"event\":\"summary\",\"job\":...,\"outcome\":\"finished|cancelled|failed\",\"errors\":[...],\"elapsed_s\":...,
+   \"records_read\":...,\"records_written\":...,\"records_per_s\":...,\"nodes\":[...]}
+
+Examples:
+  tidegate run wordcount/job.toml
+  tidegate run job.toml --set parallelism=4 --set operators.count.limits.call=5s
+
+Exit codes: 0 finished or cancelled on request; 1 the job failed; 2 the command line or the job file is wrong.";
+
+/// Runs a job in the foreground until it ends.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct RunArguments {
+    /// The job file.
+    #[arg(value_name = "JOB.toml")]
+    job: PathBuf,
+
+    /// Sets a value of the job file, such as operators.count.parallelism=4; may be repeated.
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+
+    /// Writes progress and the summary as JSON lines to stdout.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub(super) fn run(arguments: &RunArguments, screen: &Screen) -> Result<Exit, Failure> {
+    let sources = JobSources { job: arguments.job.clone(), host: host_file(), set: arguments.set.clone() };
+    let file = JobFile::load(&sources)?;
+    if arguments.json
+        && let Some(sink) = file.stdout_sink()
+    {
+        return Err(Failure::Argument(format!(
+            "--json writes to stdout, and so does sinks.{sink}: let the sink write to a file, or leave --json out"
+        )));
+    }
+    // Records and progress on one terminal would overwrite each other.
+    let show = Show {
+        screen,
+        json: arguments.json,
+        draw: !arguments.json && file.stdout_sink().is_none() && screen.is_terminal(),
+    };
+    Host::start()?.block_on(async |env, engine| run_job(&file, env, engine, &show).await)
+}
+
+/// Who is told what.
+struct Show<'a> {
+    screen: &'a Screen,
+    json: bool,
+    draw: bool,
+}
+
+async fn run_job(file: &JobFile, env: &Env, engine: &WasmEngine, show: &Show<'_>) -> Result<Exit, Failure> {
+    let graph = file.plan(|wanted| load(wanted, env, engine, show)).await?;
+    warn(&graph, show.screen);
+    let roles = roles(&graph);
+    let mut signals = Signals::new().map_err(Failure::other)?;
+    let started = env.clock.monotonic();
+    let mut job = start(graph, env.clone(), file.options(run_name(env)));
+    let report = follow(&mut job, &mut signals, &file.name, &roles, env, show).await?;
+    let last = Snapshot::take(job.metrics(), &roles, env.clock.monotonic().saturating_sub(started));
+    if show.json {
+        json::print(&json::summary(&file.name, &report, &last)).map_err(Failure::other)?;
+    } else {
+        show.screen.print(&summary(&file.name, &report, &last));
+    }
+    Ok(match report.outcome {
+        Outcome::Finished | Outcome::Cancelled => Exit::Done,
+        Outcome::Failed(_) => Exit::Failed,
+    })
+}
+
+/// Loads a component, and says so if that takes long.
+async fn load(
+    wanted: WantedOperator<'_>,
+    env: &Env,
+    engine: &WasmEngine,
+    show: &Show<'_>,
+) -> Result<Arc<dyn OperatorFactory>, LoadError> {
+    let path = wanted.component;
+    let settings = OperatorSettings {
+        job: wanted.job.to_owned(),
+        node: wanted.node.to_owned(),
+        config: wanted.config,
+        limits: wanted.limits,
+    };
+    let mut loading = std::pin::pin!(WasmOperatorFactory::load(engine, env, path, settings));
+    let loaded = tokio::select! {
+        biased;
+        loaded = &mut loading => loaded,
+        () = env.clock.sleep(SILENT_LOADING) => {
+            if show.draw {
+                let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+                let name = path.file_name().unwrap_or(path.as_os_str()).display();
+                show.screen.print(&format!("compiling {name} ({})...\n", size(bytes)));
+            }
+            loading.await
+        }
+    };
+    loaded.map(|factory| Arc::new(factory) as Arc<dyn OperatorFactory>)
+}
+
+/// Says once what a user should know about the guarantees of connectors.
+fn warn(graph: &JobGraph, screen: &Screen) {
+    for node in graph.nodes() {
+        match &node.kind {
+            NodeKind::Source(source) => {
+                if let Some(reason) = source.cannot_replay() {
+                    screen.print(&format!("warning: sources.{}: {reason}\n", node.name));
+                }
+            }
+            NodeKind::Sink(sink) if sink.commit() == Commit::AtOnce => {
+                screen.print(&format!(
+                    "warning: sinks.{}: records are out as soon as they are written; if the job fails, they stay\n",
+                    node.name
+                ));
+            }
+            NodeKind::Sink(_) | NodeKind::Operator(_) => {}
+        }
+    }
+}
+
+/// Waits for the end of a job, shows how far it has come, and cancels it when asked to.
+async fn follow(
+    job: &mut JobHandle,
+    signals: &mut Signals,
+    name: &str,
+    roles: &[Role],
+    env: &Env,
+    show: &Show<'_>,
+) -> Result<JobReport, Failure> {
+    let started = env.clock.monotonic();
+    let metrics = Arc::clone(job.metrics());
+    let look = || Snapshot::take(&metrics, roles, env.clock.monotonic().saturating_sub(started));
+    let mut before = look();
+    let mut cancelled = false;
+    let every = if show.json { TELL_EVERY } else { DRAW_EVERY };
+    let mut tick = env.clock.sleep(every);
+    let report = loop {
+        tokio::select! {
+            biased;
+            report = job.wait() => break report,
+            () = signals.next() => {
+                if cancelled {
+                    show.screen.draw_nothing();
+                    show.screen.print("stopped at once: nothing was committed\n");
+                    std::process::exit(130);
+                }
+                cancelled = true;
+                let after = time(env.clock.monotonic().saturating_sub(started));
+                show.screen.print(&format!("cancelling after {after}; once more stops at once\n"));
+                job.cancel();
+            }
+            () = &mut tick => {
+                let now = look();
+                let interval = Interval { before: &before, now: &now };
+                if show.json {
+                    json::print(&json::progress(name, &interval)).map_err(Failure::other)?;
+                } else if show.draw {
+                    show.screen.draw(interval.lines(name));
+                }
+                before = now;
+                tick = env.clock.sleep(every);
+            }
+        }
+    };
+    show.screen.draw_nothing();
+    report.map_err(Failure::other)
+}
+
+/// Distinguishes this life of the job: the time of its start and what no other process has at that time.
+fn run_name(env: &Env) -> String {
+    format!("{:x}-{:x}", env.clock.wall().as_millis(), env.seed & 0xffff_ffff)
+}

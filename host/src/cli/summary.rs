@@ -1,0 +1,46 @@
+//! What a job did: what is shown at its end.
+
+use super::exit::chain;
+use super::numbers::{grouped, rate, size, time};
+use super::progress::{NodeSnapshot, Role, Snapshot, given_up};
+use crate::api::{JobReport, Outcome};
+
+/// The summary of a job for people, with its newline.
+pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot) -> String {
+    let (elapsed, read) = (time(report.elapsed), grouped(last.records_read()));
+    let written = grouped(last.records_written());
+    let rate = grouped(rate(last.records_read(), report.elapsed));
+    let counts = format!("{read} records read ({rate}/s), {written} written");
+    let (error, first) = match &report.outcome {
+        Outcome::Finished => (None, format!("{job} finished after {elapsed}: {counts}")),
+        Outcome::Cancelled => {
+            (None, format!("{job} cancelled after {elapsed}: {counts}; what was written until then was committed"))
+        }
+        Outcome::Failed(error) => {
+            (Some(chain(error)), format!("{job} failed after {elapsed}: {counts}; nothing was committed"))
+        }
+    };
+    let widest = last.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
+    let mut lines: Vec<String> = error.into_iter().chain([first]).collect();
+    for node in &last.nodes {
+        lines.push(format!("  {:widest$} {}", node.name, what_it_did(node, report)));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn what_it_did(node: &NodeSnapshot, report: &JobReport) -> String {
+    let (came, went) = (grouped(node.records_in), grouped(node.records_out));
+    match node.role {
+        Role::Source => format!("{came:>15} read"),
+        Role::Operator => {
+            let state =
+                if node.state_bytes > 0 { format!(", {} of state", size(node.state_bytes)) } else { String::new() };
+            format!("{came:>15} in {went:>15} out{}{state}", given_up(node))
+        }
+        Role::Sink => {
+            let own = report.summaries.iter().filter(|(name, _)| *name == node.name);
+            let own: String = own.map(|(_, summary)| format!("; {summary}")).collect();
+            format!("{went:>15} written{own}")
+        }
+    }
+}
