@@ -229,7 +229,7 @@ impl<'a> Drawing<'a> {
 
     fn records(&mut self, pairs: &[(Vec<u8>, i64)]) -> Vec<Record> {
         // With ones, the records of a key are all equal, so that it does not matter which comes first.
-        let mut time = |random: &mut Random| if self.style.ones { 0 } else { random.below(1000).cast_signed() - 500 };
+        let time = |random: &mut Random| if self.style.ones { 0 } else { random.below(1000).cast_signed() - 500 };
         let mut record = |(key, value): &(Vec<u8>, i64)| Record {
             key: Some(key.clone()),
             value: value.to_string().into_bytes(),
