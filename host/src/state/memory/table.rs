@@ -204,16 +204,27 @@ impl Table {
         self.index.find(spread(tag), is_it).map(|entry| entry.handle)
     }
 
+    /// Whether a record is that of a key. The record may be one that was freed.
+    #[inline]
+    pub(super) fn holds(&self, handle: Handle, key: &[u8]) -> bool {
+        if handle.is_large() {
+            return self.large[handle.position()].as_ref().is_some_and(|large| *large.key == *key);
+        }
+        parse(self.arena.from(handle.0)).1 == key
+    }
+
+    /// Reads from a record for no other purpose than to have it in the cache soon. Returns what must be used, or else
+    /// the compiler leaves the read out.
+    #[inline]
+    pub(super) fn touch(&self, handle: Handle) -> u8 {
+        if handle.is_large() { 0 } else { self.arena.from(handle.0)[0] }
+    }
+
     /// A key and what it holds.
     #[inline]
     pub(super) fn record(&self, handle: Handle) -> (&[u8], Stored<'_>) {
         if handle.is_large() {
-            let large = self.large_at(handle);
-            let stored = match &large.content {
-                Content::Bytes(bytes) => Stored::Bytes(bytes),
-                Content::Map(map) => Stored::Map(map),
-            };
-            return (&large.key, stored);
+            return self.large_record(handle);
         }
         let (_, key, value) = parse(self.arena.from(handle.0));
         (key, Stored::Bytes(value))
@@ -406,6 +417,16 @@ impl Table {
             block_size(HEADER + key + value)
         };
         (record + ENTRY_OVERHEAD) as i64
+    }
+
+    #[cold]
+    fn large_record(&self, handle: Handle) -> (&[u8], Stored<'_>) {
+        let large = self.large_at(handle);
+        let stored = match &large.content {
+            Content::Bytes(bytes) => Stored::Bytes(bytes),
+            Content::Map(map) => Stored::Map(map),
+        };
+        (&large.key, stored)
     }
 
     fn large_at(&self, handle: Handle) -> &Large {
