@@ -38,7 +38,7 @@ pub(super) struct StagedValues {
     /// The slots with a patch, in the order in which they got it.
     touched: Vec<u32>,
     bytes: Vec<u8>,
-    /// Buffers of values that were read and are not needed any more.
+    /// Buffers of values that are not needed any more.
     read: OptionalColumn,
     /// Positions of keys to read.
     positions: Vec<u32>,
@@ -47,7 +47,9 @@ pub(super) struct StagedValues {
 impl StagedValues {
     /// Forgets everything.
     pub(super) fn reset(&mut self) {
-        self.stored = None;
+        if let Some(stored) = self.stored.take() {
+            self.read = stored;
+        }
         self.reset_patches();
     }
 
@@ -119,7 +121,9 @@ impl StagedValues {
     ) -> Result<OptionalColumn, Fault> {
         match (&self.stored, self.touched.is_empty()) {
             (None, true) => {
-                let mut out = OptionalColumn::new();
+                // The buffers of what the call before stored are about as large as is needed.
+                let mut out = std::mem::take(&mut self.read);
+                out.clear();
                 let bytes = target.backend.load_values(target.state, scope.all_keys(), target.limit, &mut out)?;
                 check_result("load", bytes, target.limit)?;
                 Ok(out)

@@ -101,13 +101,13 @@ impl Arena {
 
     /// The bytes from a block on.
     #[inline]
-    pub(super) fn from(&self, address: Address) -> &[u8] {
+    pub(super) fn at(&self, address: Address) -> &[u8] {
         &self.bytes[address as usize * UNIT..]
     }
 
     /// The bytes from a block on, to be written.
     #[inline]
-    pub(super) fn from_mut(&mut self, address: Address) -> &mut [u8] {
+    pub(super) fn at_mut(&mut self, address: Address) -> &mut [u8] {
         &mut self.bytes[address as usize * UNIT..]
     }
 
@@ -131,7 +131,7 @@ mod tests {
     fn blocks_fit_and_waste_little() {
         for len in 1..=LARGEST_BLOCK {
             let size = block_size(len);
-            assert!(size >= len && size % UNIT == 0, "{len} bytes got {size}");
+            assert!(size >= len && size.is_multiple_of(UNIT), "{len} bytes got {size}");
             assert!(size - len < UNIT.max(len / 8 + UNIT), "{len} bytes got {size}");
             assert_eq!(block_size(size), size, "a whole block belongs to its own class");
         }

@@ -107,12 +107,40 @@ mod tests {
         let mut group = Group::default();
         let mut random = Random::new(1);
         let keys: Vec<(u64, Hash)> = (0..60_000).map(|key| (key, random.next_u64().into())).collect();
-        let value = |key: u64| vec![key as u8; if key % 1000 == 0 { 5000 } else { key as usize % 50 }];
+        let value = |key: u64| vec![key as u8; if key.is_multiple_of(1000) { 5000 } else { key as usize % 50 }];
         keys.iter().for_each(|&(key, hash)| insert(&mut group, key, hash, &value(key)));
         assert_eq!(group.len(), keys.len());
         assert!(group.tables.len() >= keys.len() / MOST_KEYS);
         assert!(group.tables.iter().all(|table| table.len() <= MOST_KEYS));
         assert!(keys.iter().all(|&(key, hash)| holds(&group, key, hash, &value(key))));
+    }
+
+    /// Removing, growing and shrinking records leaves the others alone, and what it frees is given back.
+    #[test]
+    fn compacting_keeps_every_key() {
+        let mut group = Group::default();
+        let mut random = Random::new(2);
+        let keys: Vec<(u64, Hash)> = (0..3000).map(|key| (key, random.next_u64().into())).collect();
+        let value = |key: u64, round: u64| vec![(key + round) as u8; ((key * 7 + round * 131) % 700) as usize];
+        let mut compacted = false;
+        for round in 0..20 {
+            for &(key, hash) in &keys {
+                insert(&mut group, key, hash, &value(key, round));
+            }
+            assert!(keys.iter().all(|&(key, hash)| holds(&group, key, hash, &value(key, round))));
+        }
+        let (gone, kept) = keys.split_at(2900);
+        for &(key, hash) in gone {
+            let position = group.table_of(hash);
+            let table = &mut group.tables[position as usize];
+            let handle = table.find(hash.tag, &key.to_le_bytes()).unwrap();
+            assert!(table.remove(handle, hash.tag) < 0);
+            compacted |= group.settle(position);
+        }
+        assert!(compacted);
+        assert_eq!(group.len(), kept.len());
+        assert!(gone.iter().all(|&(key, hash)| !holds(&group, key, hash, &value(key, 19))));
+        assert!(kept.iter().all(|&(key, hash)| holds(&group, key, hash, &value(key, 19))));
     }
 
     /// Keys whose hashes collide, as a hostile tenant might make them, share a table and cost no endless directory.

@@ -106,9 +106,14 @@ impl MemoryBackend {
             let (hash, group) = (Hash::from(self.secret.remix(placement)), group - self.groups.start);
             Probe { hash, group, table: groups[group as usize].table_of(hash), candidate: None }
         }));
+        let mut touched = 0;
         for probe in probes {
-            probe.candidate = groups[probe.group as usize].tables[probe.table as usize].candidate(probe.hash.tag);
+            let table = &groups[probe.group as usize].tables[probe.table as usize];
+            probe.candidate = table.candidate(probe.hash.tag);
+            // Nothing here waits for the record, so that many of them are on their way at a time.
+            touched |= probe.candidate.map_or(0, |handle| table.touch(handle));
         }
+        std::hint::black_box(touched);
     }
 
     /// Calls `each` with the position of each key and what it holds.
@@ -125,25 +130,29 @@ impl MemoryBackend {
     }
 
     /// Calls `write` with the table of each key, its hash, its record if there is one, the key and its position; it
-    /// returns by how many bytes the table grew.
+    /// returns by how many bytes the table grew. `distinct` says that no key is named twice.
     #[inline]
     fn write(
         &mut self,
         state: StateIndex,
         keys: Keys<'_>,
+        distinct: bool,
         mut write: impl FnMut(&mut Table, Hash, Option<Handle>, &[u8], usize) -> i64,
     ) -> Result<(), StateError> {
         let mut probes = std::mem::take(&mut self.probes);
         self.locate(state, keys, &mut probes);
-        // An entry function may name a key twice, and a write moves records and may split a table, so what was located
-        // tells only where to look first.
+        // A write moves the record of its own key, and at times all records of a table.
         let mut moved = false;
         let mut outcome = Ok(());
         for (position, (probe, (key, _))) in probes.iter().zip(keys.iter()).enumerate() {
             let group = &mut self.content[state.0][probe.group as usize];
             let at = if moved { group.table_of(probe.hash) } else { probe.table };
             let table = &mut group.tables[at as usize];
-            let found = table.find(probe.hash.tag, key);
+            let found = match probe.candidate {
+                None if distinct && !moved => None,
+                Some(handle) if distinct && !moved && table.holds(handle, key) => Some(handle),
+                _ => table.find(probe.hash.tag, key),
+            };
             let growth = write(table, probe.hash, found, key, position);
             moved |= group.settle(at);
             self.bytes = self.bytes.checked_add_signed(growth).expect("no more bytes are freed than were taken");
@@ -204,10 +213,12 @@ impl StateBackend for MemoryBackend {
     fn write_values(&mut self, state: StateIndex, keys: Keys<'_>, values: &OptionalColumn) -> Result<(), StateError> {
         assert_eq!(keys.len(), values.len(), "one value per key");
         let mut values = values.iter();
-        self.write(state, keys, |table, hash, found, key, _| match (values.next().expect("one value per key"), found) {
-            (Some(value), _) => table.set(found, hash, key, value),
-            (None, Some(handle)) => table.remove(handle, hash.tag),
-            (None, None) => 0,
+        self.write(state, keys, true, |table, hash, found, key, _| {
+            match (values.next().expect("one value per key"), found) {
+                (Some(value), _) => table.set(found, hash, key, value),
+                (None, Some(handle)) => table.remove(handle, hash.tag),
+                (None, None) => 0,
+            }
         })
     }
 
@@ -232,7 +243,7 @@ impl StateBackend for MemoryBackend {
     fn append_lists(&mut self, state: StateIndex, keys: Keys<'_>, items: &Lists) -> Result<(), StateError> {
         assert_eq!(keys.len(), items.len(), "one list per key");
         let mut more = std::mem::take(&mut self.scratch);
-        let outcome = self.write(state, keys, |table, hash, found, key, position| {
+        let outcome = self.write(state, keys, true, |table, hash, found, key, position| {
             more.clear();
             items.get(position).for_each(|item| frame::push(&mut more, item));
             if more.is_empty() { 0 } else { table.append(found, hash, key, &more) }
@@ -275,7 +286,7 @@ impl StateBackend for MemoryBackend {
         assert_eq!((keys.len(), keys.len()), (entry_keys.len(), values.len()), "one entry per key");
         let mut values = values.iter();
         let mut edited = std::mem::take(&mut self.scratch);
-        let outcome = self.write(state, keys, |table, hash, found, key, position| {
+        let outcome = self.write(state, keys, false, |table, hash, found, key, position| {
             let (entry_key, value) = (entry_keys.get(position), values.next().expect("one value per key"));
             write_entry(table, hash, found, key, (entry_key, value), &mut edited)
         });
@@ -313,7 +324,9 @@ impl StateBackend for MemoryBackend {
     }
 
     fn clear(&mut self, state: StateIndex, keys: Keys<'_>) -> Result<(), StateError> {
-        self.write(state, keys, |table, hash, found, _, _| found.map_or(0, |handle| table.remove(handle, hash.tag)))
+        self.write(state, keys, true, |table, hash, found, _, _| {
+            found.map_or(0, |handle| table.remove(handle, hash.tag))
+        })
     }
 
     fn byte_size(&self) -> u64 {

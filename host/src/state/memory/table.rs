@@ -204,18 +204,29 @@ impl Table {
         self.index.find(spread(tag), is_it).map(|entry| entry.handle)
     }
 
+    /// Whether a record is that of a key. The record may be one that was freed.
+    #[inline]
+    pub(super) fn holds(&self, handle: Handle, key: &[u8]) -> bool {
+        if handle.is_large() {
+            return self.large[handle.position()].as_ref().is_some_and(|large| *large.key == *key);
+        }
+        parse(self.arena.at(handle.0)).1 == key
+    }
+
+    /// Reads from a record for no other purpose than to have it in the cache soon. Returns what must be used, or else
+    /// the compiler leaves the read out.
+    #[inline]
+    pub(super) fn touch(&self, handle: Handle) -> u8 {
+        if handle.is_large() { 0 } else { self.arena.at(handle.0)[0] }
+    }
+
     /// A key and what it holds.
     #[inline]
     pub(super) fn record(&self, handle: Handle) -> (&[u8], Stored<'_>) {
         if handle.is_large() {
-            let large = self.large_at(handle);
-            let stored = match &large.content {
-                Content::Bytes(bytes) => Stored::Bytes(bytes),
-                Content::Map(map) => Stored::Map(map),
-            };
-            return (&large.key, stored);
+            return self.large_record(handle);
         }
-        let (_, key, value) = parse(self.arena.from(handle.0));
+        let (_, key, value) = parse(self.arena.at(handle.0));
         (key, Stored::Bytes(value))
     }
 
@@ -225,7 +236,7 @@ impl Table {
         if let Some(handle) = found
             && !handle.is_large()
         {
-            let record = self.arena.from_mut(handle.0);
+            let record = self.arena.at_mut(handle.0);
             let (side, (key_len, before), _) = header(record);
             let (start, len) = (HEADER + key_len, HEADER + key_len + value.len());
             if before == value.len() || (len <= LARGEST_BLOCK && block_size(len) == block_size(start + before)) {
@@ -247,7 +258,7 @@ impl Table {
             bytes.extend_from_slice(more);
             return more.len() as i64;
         }
-        let record = self.arena.from_mut(handle.0);
+        let record = self.arena.at_mut(handle.0);
         let (side, (key_len, value_len), _) = header(record);
         let end = HEADER + key_len + value_len;
         let len = end + more.len();
@@ -295,7 +306,7 @@ impl Table {
         let fresh = Arena::with_capacity(self.arena.used_bytes());
         let old = std::mem::replace(&mut self.arena, fresh);
         for entry in self.index.iter_mut().filter(|entry| !entry.handle.is_large()) {
-            entry.handle = adopt(&mut self.arena, old.from(entry.handle.0));
+            entry.handle = adopt(&mut self.arena, old.at(entry.handle.0));
         }
         if self.index.len() < self.index.capacity() / 4 {
             self.index.shrink_to_fit(|entry| spread(entry.tag));
@@ -323,7 +334,7 @@ impl Table {
                 let record = large[handle.position()].take().expect("a handle is that of a record");
                 (record.side, Err(record))
             } else {
-                let record = old.arena.from(handle.0);
+                let record = old.arena.at(handle.0);
                 (header(record).0, Ok(record))
             };
             let table = if side >> (u32::BITS - 1 - old.depth) & 1 == 1 { &mut high } else { &mut low };
@@ -344,7 +355,7 @@ impl Table {
         let len = HEADER + key.len() + value_len;
         let handle = if len <= LARGEST_BLOCK {
             let address = self.arena.allocate(len);
-            let record = &mut self.arena.from_mut(address)[..len];
+            let record = &mut self.arena.at_mut(address)[..len];
             write_header(record, hash.side, key.len(), value_len);
             let (key_part, value) = record[HEADER..].split_at_mut(key.len());
             key_part.copy_from_slice(key);
@@ -392,7 +403,7 @@ impl Table {
             self.large[handle.position()] = None;
             self.vacant.push(handle.position() as u32);
         } else {
-            let (_, (key, value), _) = header(self.arena.from(handle.0));
+            let (_, (key, value), _) = header(self.arena.at(handle.0));
             self.arena.release(handle.0, HEADER + key + value);
         }
         cost
@@ -402,10 +413,20 @@ impl Table {
         let record = if handle.is_large() {
             self.large_at(handle).cost()
         } else {
-            let (_, (key, value), _) = header(self.arena.from(handle.0));
+            let (_, (key, value), _) = header(self.arena.at(handle.0));
             block_size(HEADER + key + value)
         };
         (record + ENTRY_OVERHEAD) as i64
+    }
+
+    #[cold]
+    fn large_record(&self, handle: Handle) -> (&[u8], Stored<'_>) {
+        let large = self.large_at(handle);
+        let stored = match &large.content {
+            Content::Bytes(bytes) => Stored::Bytes(bytes),
+            Content::Map(map) => Stored::Map(map),
+        };
+        (&large.key, stored)
     }
 
     fn large_at(&self, handle: Handle) -> &Large {
@@ -422,6 +443,6 @@ fn adopt(arena: &mut Arena, record: &[u8]) -> Handle {
     let (_, (key, value), _) = header(record);
     let len = HEADER + key + value;
     let address = arena.allocate(len);
-    arena.from_mut(address)[..len].copy_from_slice(&record[..len]);
+    arena.at_mut(address)[..len].copy_from_slice(&record[..len]);
     Handle::small(address)
 }
