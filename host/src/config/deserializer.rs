@@ -11,18 +11,18 @@ use super::value::{Entry, Located, Origin, Table, Value};
 /// Why a table could not be read. What is not known where the error arises is filled in on its way up.
 #[derive(Clone, Debug)]
 pub(super) struct TableError {
-    message: String,
-    expected: String,
+    message: Box<str>,
+    expected: Box<str>,
     kind: Kind,
     /// The names of fields, innermost first.
     path: Vec<String>,
-    origin: Option<Origin>,
+    origin: Option<Box<Origin>>,
 }
 
 #[derive(Clone, Debug)]
 enum Kind {
     Value,
-    UnknownField { name: String, known: &'static [&'static str] },
+    UnknownField { name: Box<str>, known: &'static [&'static str] },
     MissingField { name: &'static str },
 }
 
@@ -39,7 +39,7 @@ impl TableError {
                 Problem::new(path, "this field is missing").help(format!("add {name} = ..."))
             }
         };
-        problem.at(self.origin.unwrap_or_else(|| origin.clone()))
+        problem.at(self.origin.map_or_else(|| origin.clone(), |origin| *origin))
     }
 
     /// The name of the field of the table itself, if the mistake is that there is no such field.
@@ -52,12 +52,12 @@ impl TableError {
 
     fn within(mut self, name: &str, origin: &Origin) -> Self {
         self.path.push(name.to_owned());
-        self.origin.get_or_insert_with(|| origin.clone());
+        self.origin.get_or_insert_with(|| Box::new(origin.clone()));
         self
     }
 
     fn of_kind(kind: Kind) -> Self {
-        Self { message: String::new(), expected: String::new(), kind, path: Vec::new(), origin: None }
+        Self { message: Box::default(), expected: Box::default(), kind, path: Vec::new(), origin: None }
     }
 }
 
@@ -79,12 +79,12 @@ impl Error for TableError {
         // Messages of values with units name what was expected behind "; expected".
         let message = message.to_string();
         let (message, expected) = message.split_once("; expected ").unwrap_or((&message, ""));
-        Self { message: message.to_owned(), expected: expected.to_owned(), ..Self::of_kind(Kind::Value) }
+        Self { message: message.into(), expected: expected.into(), ..Self::of_kind(Kind::Value) }
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn serde::de::Expected) -> Self {
         let (message, expected) = (format!("found {}", describe(found)), expected.to_string());
-        Self { message, expected, ..Self::of_kind(Kind::Value) }
+        Self { message: message.into(), expected: expected.into(), ..Self::of_kind(Kind::Value) }
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn serde::de::Expected) -> Self {
@@ -94,11 +94,11 @@ impl Error for TableError {
     fn unknown_variant(variant: &str, known: &'static [&'static str]) -> Self {
         let known: Vec<String> = known.iter().map(|name| format!("{name:?}")).collect();
         let (message, expected) = (format!("found the string {variant:?}"), format!("one of {}", known.join(", ")));
-        Self { message, expected, ..Self::of_kind(Kind::Value) }
+        Self { message: message.into(), expected: expected.into(), ..Self::of_kind(Kind::Value) }
     }
 
     fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
-        Self::of_kind(Kind::UnknownField { name: name.to_owned(), known })
+        Self::of_kind(Kind::UnknownField { name: name.into(), known })
     }
 
     fn missing_field(name: &'static str) -> Self {
@@ -197,7 +197,7 @@ impl<'de> SeqAccess<'de> for Items<'de> {
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, TableError> {
         let Some(item) = self.0.next() else { return Ok(None) };
         let located = |mut error: TableError| {
-            error.origin.get_or_insert_with(|| item.origin.clone());
+            error.origin.get_or_insert_with(|| Box::new(item.origin.clone()));
             error
         };
         seed.deserialize(ValueDeserializer(&item.value)).map(Some).map_err(located)

@@ -18,18 +18,18 @@ pub struct ConfigError {
 /// One mistake.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    field: String,
-    message: String,
-    expected: String,
-    help: String,
+    field: Box<str>,
+    message: Box<str>,
+    expected: Box<str>,
+    help: Box<str>,
     origin: Option<Origin>,
 }
 
 impl Problem {
     /// A mistake in a field, given by its dotted path; the path is empty for one that belongs to no field.
-    pub(super) fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(super) fn new(field: impl Into<Box<str>>, message: impl Into<Box<str>>) -> Self {
         let (field, message) = (field.into(), message.into());
-        Self { field, message, expected: String::new(), help: String::new(), origin: None }
+        Self { field, message, expected: Box::default(), help: Box::default(), origin: None }
     }
 
     /// Says where it is.
@@ -39,13 +39,13 @@ impl Problem {
     }
 
     /// Says what was expected.
-    pub(super) fn expected(mut self, expected: impl Into<String>) -> Self {
+    pub(super) fn expected(mut self, expected: impl Into<Box<str>>) -> Self {
         self.expected = expected.into();
         self
     }
 
     /// Says what to do.
-    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+    pub(super) fn help(mut self, help: impl Into<Box<str>>) -> Self {
         self.help = help.into();
         self
     }

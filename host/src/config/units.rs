@@ -145,7 +145,7 @@ fn quantity<'a>(text: &'a str, units: &[(&str, u128)], smallest: &'static str) -
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let binary = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
-        let unit = binary.into_iter().find(|(_, shift)| self.0 != 0 && self.0 % (1 << shift) == 0);
+        let unit = binary.into_iter().find(|(_, shift)| self.0 != 0 && self.0.is_multiple_of(1 << shift));
         match unit {
             Some((unit, shift)) => write!(f, "{}{unit}", self.0 >> shift),
             None => write!(f, "{}B", self.0),
