@@ -83,7 +83,11 @@ impl Error for TableError {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn serde::de::Expected) -> Self {
-        let (message, expected) = (format!("found {}", describe(found)), expected.to_string());
+        let (message, mut expected) = (format!("found {}", describe(found)), expected.to_string());
+        if expected == "path string" {
+            // What the standard library's paths call themselves.
+            expected = "a path, as a string".to_owned();
+        }
         Self { message, expected, ..Self::of_kind(Kind::Value) }
     }
 
