@@ -10,7 +10,7 @@ use super::host::Host;
 use super::json;
 use super::numbers::size;
 use crate::error_chain::links;
-use crate::operator::{Descriptor, Limits, OperatorFactory};
+use crate::operator::{Descriptor, Limits, OperatorFactory, StateKind};
 use crate::wasm::{Access, ComponentReport, LoadError, OperatorSettings, WasmOperatorFactory};
 
 /// What `tidegate component check --help` says behind the list of options.
@@ -57,9 +57,9 @@ pub(super) fn check(arguments: &CheckArguments) -> Result<Exit, Failure> {
     }
     let findings = look(arguments)?;
     if arguments.json {
-        json::print(&to_json(arguments, &findings)).map_err(Failure::other)?;
+        json::print(&to_json(arguments, &findings));
     } else {
-        print!("{}", to_text(arguments, &findings));
+        json::print_text(&to_text(arguments, &findings));
     }
     Ok(if findings.error.is_none() { Exit::Done } else { Exit::Failed })
 }
@@ -115,7 +115,7 @@ fn to_text(arguments: &CheckArguments, findings: &Findings) -> String {
         }
     }
     if let Some(descriptor) = &findings.descriptor {
-        lines.extend(descriptor.states.iter().map(|state| format!("state {}: {:?}", state.name, state.kind)));
+        lines.extend(descriptor.states.iter().map(|state| format!("state {}: {}", state.name, kind_name(state.kind))));
         lines.extend(descriptor.side_outputs.iter().map(|output| format!("output {}", output.name)));
     }
     lines.push(match &findings.error {
@@ -123,6 +123,17 @@ fn to_text(arguments: &CheckArguments, findings: &Findings) -> String {
         Some(error) => chain(&**error),
     });
     lines.join("\n") + "\n"
+}
+
+fn kind_name(kind: StateKind) -> &'static str {
+    match kind {
+        StateKind::KeyedValue => "keyed value",
+        StateKind::KeyedList => "keyed list",
+        StateKind::KeyedMap => "keyed map",
+        StateKind::SplitList => "split list",
+        StateKind::UnionList => "union list",
+        StateKind::BroadcastMap => "broadcast map",
+    }
 }
 
 fn to_json(arguments: &CheckArguments, findings: &Findings) -> Value {

@@ -9,10 +9,15 @@ use super::progress::{Interval, Role, Snapshot};
 use crate::api::{JobReport, Outcome};
 use crate::error_chain::links;
 
-/// Writes a line.
-pub(super) fn print(value: &Value) -> std::io::Result<()> {
+/// Writes a line. Whoever closed stdout does not want to be told; the job goes on all the same.
+pub(super) fn print(value: &Value) {
+    print_text(&format!("{value}\n"));
+}
+
+/// Writes text, likewise.
+pub(super) fn print_text(text: &str) {
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{value}").and_then(|()| stdout.flush())
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
 /// How far a job has come.
@@ -42,9 +47,10 @@ pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot) -> Value {
         Outcome::Failed(error) => ("failed", links(error)),
     };
     let mut nodes = nodes(last);
-    for (name, summary) in &report.summaries {
-        if let Some(node) = nodes.iter_mut().find(|node| node["name"] == *name) {
-            node["summary"] = summary.as_str().into();
+    for (node, role) in nodes.iter_mut().zip(last.nodes.iter().map(|node| node.role)) {
+        if role == Role::Sink {
+            let own = report.summaries.iter().filter(|(name, _)| node["name"] == *name);
+            node["summaries"] = own.map(|(_, summary)| summary.as_str()).collect();
         }
     }
     json!({

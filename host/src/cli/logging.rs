@@ -11,6 +11,9 @@ use super::screen::Screen;
 /// What is logged unless somebody says otherwise.
 const DEFAULT: &str = "warn";
 
+/// What a word alone may be.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
 /// Starts logging as the argument says, or the variable.
 pub(super) fn start(argument: Option<&str>, screen: &Screen) -> Result<(), Failure> {
     let variable = std::env::var("TIDEGATE_LOG").ok().filter(|value| !value.is_empty());
@@ -19,14 +22,24 @@ pub(super) fn start(argument: Option<&str>, screen: &Screen) -> Result<(), Failu
         (None, Some(wanted)) => ("TIDEGATE_LOG", wanted.as_str()),
         (None, None) => ("", DEFAULT),
     };
-    let filter = EnvFilter::try_new(wanted).map_err(|error| {
-        Failure::Argument(format!(
-            "{name}: {wanted:?} is not a log level: {error}; use error, warn, info, debug or trace, or a list such as \
-             warn,tidegate::wasm=debug"
-        ))
-    })?;
+    let filter = filter(name, wanted)?;
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(LogWriter(screen.clone()));
     subscriber.with_ansi(screen.is_terminal()).try_init().map_err(Failure::Other)
+}
+
+fn filter(name: &str, wanted: &str) -> Result<EnvFilter, Failure> {
+    let refuse = |what: &str, why: &str| {
+        Failure::Argument(format!(
+            "{name}: {what:?} is not a log level{why}; use {}, or a list such as warn,tidegate::wasm=debug",
+            LEVELS.join(", ")
+        ))
+    };
+    // A word alone that is no level would be taken for the name of a target, and all else be silent.
+    let mut words = wanted.split(',').map(str::trim);
+    if let Some(word) = words.find(|word| !word.contains('=') && !LEVELS.contains(&word.to_lowercase().as_str())) {
+        return Err(refuse(word, ""));
+    }
+    EnvFilter::try_new(wanted).map_err(|error| refuse(wanted, &format!(": {error}")))
 }
 
 /// Writes log lines past whatever is on the screen.
@@ -60,5 +73,20 @@ impl io::Write for Line<'_> {
 impl Drop for Line<'_> {
     fn drop(&mut self) {
         self.screen.print(&String::from_utf8_lossy(&self.bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_checked() {
+        for good in ["info", "WARN", "warn,tidegate::wasm=debug", "off"] {
+            assert!(filter("--log", good).is_ok(), "{good}");
+        }
+        let error = filter("--log", "warn,verbose").err().expect("an error").to_string();
+        assert!(error.starts_with("error: --log: \"verbose\" is not a log level; use off, error, warn,"), "{error}");
+        assert!(filter("--log", "tidegate=loud").is_err());
     }
 }

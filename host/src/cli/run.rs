@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::exit::{Exit, Failure};
+use super::exit::{Exit, Failure, chain};
 use super::host::{Host, host_file};
 use super::json;
 use super::numbers::{size, time};
@@ -45,7 +45,8 @@ With --json, stdout gets one JSON object a line, and stderr only warnings and er
    \"skipped\":...,\"dead_letters\":...,\"state_bytes\":...,\"backpressure_percent\":...},...]}
 and at the end:
   {\"event\":\"summary\",\"job\":...,\"outcome\":\"finished|cancelled|failed\",\"errors\":[...],\"elapsed_s\":...,
-   \"records_read\":...,\"records_written\":...,\"records_per_s\":...,\"nodes\":[...]}
+   \"records_read\":...,\"records_written\":...,\"records_per_s\":...,\"nodes\":[as above, without backpressure_percent;
+   for sinks \"summaries\":[...]]}
 
 Examples:
   tidegate run wordcount/job.toml
@@ -68,6 +69,10 @@ pub(super) struct RunArguments {
     /// Writes progress and the summary as JSON lines to stdout.
     #[arg(long)]
     json: bool,
+
+    /// Says nothing but warnings and errors; with --json, the summary alone.
+    #[arg(long)]
+    quiet: bool,
 }
 
 /// Runs the command.
@@ -85,7 +90,8 @@ pub(super) fn run(arguments: &RunArguments, screen: &Screen) -> Result<Exit, Fai
     let show = Show {
         screen,
         json: arguments.json,
-        draw: !arguments.json && file.stdout_sink().is_none() && screen.is_terminal(),
+        quiet: arguments.quiet,
+        draw: !arguments.json && !arguments.quiet && file.stdout_sink().is_none() && screen.is_terminal(),
     };
     Host::start()?.block_on(async |env, engine| run_job(&file, env, engine, &show).await)
 }
@@ -94,22 +100,28 @@ pub(super) fn run(arguments: &RunArguments, screen: &Screen) -> Result<Exit, Fai
 struct Show<'a> {
     screen: &'a Screen,
     json: bool,
+    quiet: bool,
     draw: bool,
 }
 
 async fn run_job(file: &JobFile, env: &Env, engine: &WasmEngine, show: &Show<'_>) -> Result<Exit, Failure> {
     let graph = file.plan(|wanted| load(wanted, env, engine, show)).await?;
     warn(&graph, show.screen);
-    let roles = roles(&graph);
+    let (roles, at_once) = (roles(&graph), at_once(&graph));
     let mut signals = Signals::new().map_err(Failure::other)?;
     let started = env.clock.monotonic();
     let mut job = start(graph, env.clone(), file.options(run_name(env)));
     let report = follow(&mut job, &mut signals, &file.name, &roles, env, show).await?;
     let last = Snapshot::take(job.metrics(), &roles, env.clock.monotonic().saturating_sub(started));
     if show.json {
-        json::print(&json::summary(&file.name, &report, &last)).map_err(Failure::other)?;
-    } else {
-        show.screen.print(&summary(&file.name, &report, &last));
+        if let Outcome::Failed(error) = &report.outcome {
+            show.screen.print(&format!("{}\n", chain(error)));
+        }
+        json::print(&json::summary(&file.name, &report, &last));
+    } else if !show.quiet {
+        show.screen.print(&summary(&file.name, &report, &last, &at_once));
+    } else if let Outcome::Failed(error) = &report.outcome {
+        show.screen.print(&format!("{}\n", chain(error)));
     }
     Ok(match report.outcome {
         Outcome::Finished | Outcome::Cancelled => Exit::Done,
@@ -167,6 +179,12 @@ fn warn(graph: &JobGraph, screen: &Screen) {
     }
 }
 
+/// The sinks whose records stay whatever comes of the job.
+fn at_once(graph: &JobGraph) -> Vec<String> {
+    let at_once = |kind: &NodeKind| matches!(kind, NodeKind::Sink(sink) if sink.commit() == Commit::AtOnce);
+    graph.nodes().iter().filter(|node| at_once(&node.kind)).map(|node| node.name.clone()).collect()
+}
+
 /// Waits for the end of a job, shows how far it has come, and cancels it when asked to.
 async fn follow(
     job: &mut JobHandle,
@@ -201,8 +219,8 @@ async fn follow(
             () = &mut tick => {
                 let now = look();
                 let interval = Interval { before: &before, now: &now };
-                if show.json {
-                    json::print(&json::progress(name, &interval)).map_err(Failure::other)?;
+                if show.json && !show.quiet {
+                    json::print(&json::progress(name, &interval));
                 } else if show.draw {
                     show.screen.draw(interval.lines(name));
                 }

@@ -5,8 +5,8 @@ use super::numbers::{grouped, rate, size, time};
 use super::progress::{NodeSnapshot, Role, Snapshot, given_up};
 use crate::api::{JobReport, Outcome};
 
-/// The summary of a job for people, with its newline.
-pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot) -> String {
+/// The summary of a job for people, with its newline. What the sinks `at_once` wrote stays after a failure.
+pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot, at_once: &[String]) -> String {
     let (elapsed, read) = (time(report.elapsed), grouped(last.records_read()));
     let written = grouped(last.records_written());
     let rate = grouped(rate(last.records_read(), report.elapsed));
@@ -17,7 +17,12 @@ pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot) -> String 
             (None, format!("{job} cancelled after {elapsed}: {counts}; what was written until then was committed"))
         }
         Outcome::Failed(error) => {
-            (Some(chain(error)), format!("{job} failed after {elapsed}: {counts}; nothing was committed"))
+            let stays = if at_once.is_empty() {
+                String::new()
+            } else {
+                format!(", but what {} wrote stays", at_once.join(", "))
+            };
+            (Some(chain(error)), format!("{job} failed after {elapsed}: {counts}; nothing was committed{stays}"))
         }
     };
     let widest = last.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);

@@ -83,7 +83,9 @@ impl Error for TableError {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn serde::de::Expected) -> Self {
-        let (message, expected) = (format!("found {}", describe(found)), expected.to_string());
+        // `path string` is what the standard library's paths call themselves.
+        let expected = expected.to_string().replace("path string", "a path, as a string");
+        let message = format!("found {}", describe(found));
         Self { message: message.into(), expected: expected.into(), ..Self::of_kind(Kind::Value) }
     }
 
