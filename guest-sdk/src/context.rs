@@ -261,8 +261,8 @@ impl Context {
         match self.slots.get(self.position as usize) {
             Some(&slot) => Ok(slot as usize),
             None => Err(Error::new(format_args!(
-                "keyed state needs keys, and the records of input {} have none: set partition = \"hash\" on that input, \
-                 behind a node that emits keys",
+                "keyed state needs records that were placed by key: set partition = \"hash\" for input {}, from a node \
+                 that emits keys",
                 self.batch.input
             ))),
         }

@@ -238,8 +238,7 @@ impl OutputBuffer {
             none
         };
         let timestamps = if self.timed { &timestamps[..records] } else { &[] };
-        let values = ColumnParam { data: &self.values.data, offsets: &self.values.offsets };
-        collector::emit(self.id, BatchParam { keys, values, timestamps });
+        collector::emit(self.id, BatchParam { keys, values: self.values.lent(), timestamps });
         let of_position = self.mark.position == position && self.mark.records < records;
         self.discard();
         of_position

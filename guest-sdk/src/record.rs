@@ -1,7 +1,7 @@
 //! What an operator receives: records, one by one or as the batch in which they came.
 
 use crate::Error;
-use crate::bindings::tidegate::operator::types::{BatchResult, ColumnResult};
+use crate::bindings::tidegate::operator::types::{BatchResult, ColumnParam, ColumnResult};
 
 /// Byte strings laid end to end.
 #[derive(Debug, Default)]
@@ -48,6 +48,11 @@ impl Column {
             self.data.truncate(end as usize);
             self.offsets.truncate(strings + 1);
         }
+    }
+
+    /// The column as the host takes it.
+    pub(crate) fn lent(&self) -> ColumnParam<'_> {
+        ColumnParam { data: &self.data, offsets: &self.offsets }
     }
 
     pub(crate) fn clear(&mut self) {

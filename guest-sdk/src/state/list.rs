@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::Identity;
+use super::{Identity, TRANSFER_BYTES};
 use crate::Error;
-use crate::bindings::tidegate::operator::types::{ColumnParam, ListsParam};
+use crate::bindings::tidegate::operator::types::ListsParam;
 use crate::codec::{Codec, Postcard};
 use crate::context::{Context, Table};
 use crate::imports::keyed_state;
@@ -146,6 +146,10 @@ impl<T, C: Codec<T>> ListTable<T, C> {
         if let Cell::Read(items) = &mut self.cells[slot] {
             items.push(item);
         }
+        if self.appended.data.len() >= TRANSFER_BYTES {
+            context.set_irreversible();
+            self.append();
+        }
         Ok(())
     }
 
@@ -178,8 +182,7 @@ impl<T, C: Codec<T>> ListTable<T, C> {
     /// Sends off what is to be appended.
     fn append(&mut self) {
         if !self.appended_slots.is_empty() {
-            let items = ColumnParam { data: &self.appended.data, offsets: &self.appended.offsets };
-            keyed_state::append(self.identity.id, &self.appended_slots, items);
+            keyed_state::append(self.identity.id, &self.appended_slots, self.appended.lent());
         }
         self.appended.clear();
         self.appended_slots.clear();
@@ -197,11 +200,18 @@ impl<T, C: Codec<T>> ListTable<T, C> {
                 }
                 slots.push(slot);
                 bounds.push(items.len() as u32);
+                if items.data.len() >= TRANSFER_BYTES {
+                    let lists = ListsParam { bounds: &bounds, items: items.lent() };
+                    keyed_state::replace_lists(self.identity.id, &slots, lists);
+                    slots.clear();
+                    bounds.truncate(1);
+                    items.clear();
+                }
             }
         }
         if !slots.is_empty() {
-            let items = ColumnParam { data: &items.data, offsets: &items.offsets };
-            keyed_state::replace_lists(self.identity.id, &slots, ListsParam { bounds: &bounds, items });
+            let lists = ListsParam { bounds: &bounds, items: items.lent() };
+            keyed_state::replace_lists(self.identity.id, &slots, lists);
         }
         Ok(())
     }

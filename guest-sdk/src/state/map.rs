@@ -8,7 +8,7 @@ use std::rc::Rc;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
-use super::Identity;
+use super::{Identity, TRANSFER_BYTES};
 use crate::Error;
 use crate::bindings::tidegate::operator::types::ColumnParam;
 use crate::codec::{Codec, Postcard};
@@ -306,15 +306,18 @@ impl<K, V, KC: Codec<K>, VC: Codec<V>> MapTable<K, V, KC, VC> {
             if let Content::Changed(value) = mem::replace(&mut cell.content, Content::Unread) {
                 cell.content = Content::Read(value);
             }
+            if put_keys.data.len() + put_values.data.len() >= TRANSFER_BYTES {
+                keyed_state::put_entries(self.identity.id, &put_slots, put_keys.lent(), put_values.lent());
+                put_slots.clear();
+                put_keys.clear();
+                put_values.clear();
+            }
         }
         if !put_slots.is_empty() {
-            let keys = ColumnParam { data: &put_keys.data, offsets: &put_keys.offsets };
-            let values = ColumnParam { data: &put_values.data, offsets: &put_values.offsets };
-            keyed_state::put_entries(self.identity.id, &put_slots, keys, values);
+            keyed_state::put_entries(self.identity.id, &put_slots, put_keys.lent(), put_values.lent());
         }
         if !removed_slots.is_empty() {
-            let keys = ColumnParam { data: &removed_keys.data, offsets: &removed_keys.offsets };
-            keyed_state::remove_entries(self.identity.id, &removed_slots, keys);
+            keyed_state::remove_entries(self.identity.id, &removed_slots, removed_keys.lent());
         }
         Ok(())
     }

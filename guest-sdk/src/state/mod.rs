@@ -17,6 +17,9 @@ pub use value::ValueState;
 
 use crate::Error;
 
+/// So many bytes go to the host, or come from it, at once as far as that can be told: well below what it refuses.
+const TRANSFER_BYTES: usize = 4 << 20;
+
 /// Which state a table is about, for calls and messages.
 struct Identity {
     id: u32,

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::mem;
 use std::rc::Rc;
 
-use super::Identity;
+use super::{Identity, TRANSFER_BYTES};
 use crate::Error;
-use crate::bindings::tidegate::operator::types::{ColumnParam, OptionalColumnParam};
+use crate::bindings::tidegate::operator::types::OptionalColumnParam;
 use crate::codec::{Codec, Postcard};
 use crate::context::{Context, Table};
 use crate::imports::keyed_state;
@@ -95,6 +95,9 @@ impl<T: 'static, C: Codec<T> + 'static> ValueState<T, C> {
     }
 }
 
+/// So many values are asked for while it is unknown how large they are.
+const UNSEEN_SLOTS: usize = 64;
+
 /// What a slot holds, as far as this call knows.
 enum Cell<T> {
     /// Nobody has asked yet.
@@ -110,8 +113,10 @@ struct ValueTable<T, C> {
     /// The call that the rest is about.
     call: u64,
     cells: Vec<Cell<T>>,
-    /// What the host has, one string per slot, once asked.
+    /// What the host has, one string per slot, once asked for all of them.
     stored: Option<Column>,
+    /// The largest encoded value met so far, also in earlier calls; none before the first.
+    widest: Option<usize>,
     /// The cell that the record at a position found, so that it can be taken back.
     before: Before<T>,
     /// What goes to the host, kept for its capacity.
@@ -133,6 +138,7 @@ impl<T, C: Codec<T>> ValueTable<T, C> {
             call: 0,
             cells: Vec::new(),
             stored: None,
+            widest: None,
             before: Before { position: NO_POSITION, slot: 0, cell: Cell::Unread },
             slots: Vec::new(),
             values: Column::default(),
@@ -178,22 +184,57 @@ impl<T, C: Codec<T>> ValueTable<T, C> {
         }
     }
 
-    /// Decodes a cell, and asks the host for all of them if that has not happened in this call.
+    /// Fills a cell with what the host has.
     fn fetch(&mut self, slot: usize) -> Result<(), Error> {
         if self.stored.is_none() {
-            let loaded = keyed_state::load(self.identity.id);
-            for missing in loaded.missing {
-                if let cell @ Cell::Unread = &mut self.cells[missing as usize] {
-                    *cell = Cell::Read(None);
-                }
+            match self.widest {
+                Some(widest) if widest.saturating_mul(self.cells.len()) <= TRANSFER_BYTES => self.load(),
+                _ => return self.load_some(slot),
             }
-            self.stored = Some(loaded.values.into());
         }
         if let (Cell::Unread, Some(stored)) = (&self.cells[slot], &self.stored) {
             let value = C::decode(stored.get(slot)).map_err(|error| self.identity.undecodable(error))?;
             self.cells[slot] = Cell::Read(Some(value));
         }
         Ok(())
+    }
+
+    /// Asks the host for all values. They are decoded when somebody wants them.
+    fn load(&mut self) {
+        let loaded = keyed_state::load(self.identity.id);
+        for missing in loaded.missing {
+            if let cell @ Cell::Unread = &mut self.cells[missing as usize] {
+                *cell = Cell::Read(None);
+            }
+        }
+        self.stored = Some(self.measured(loaded.values.into()));
+    }
+
+    /// Asks the host for values from a slot on, few enough that they fit.
+    #[cold]
+    fn load_some(&mut self, slot: usize) -> Result<(), Error> {
+        let most = self.widest.map_or(UNSEEN_SLOTS, |widest| (TRANSFER_BYTES / widest.max(1)).max(1));
+        self.slots.clear();
+        let unread = (slot..self.cells.len()).filter(|&slot| matches!(self.cells[slot], Cell::Unread));
+        self.slots.extend(unread.take(most).map(|slot| slot as u32));
+        let loaded = keyed_state::load_some(self.identity.id, &self.slots);
+        let values = self.measured(loaded.values.into());
+        let mut missing = loaded.missing.iter().peekable();
+        for (index, &slot) in self.slots.iter().enumerate() {
+            let value = match missing.next_if(|&&missing| missing as usize == index) {
+                Some(_) => None,
+                None => Some(C::decode(values.get(index)).map_err(|error| self.identity.undecodable(error))?),
+            };
+            self.cells[slot as usize] = Cell::Read(value);
+        }
+        Ok(())
+    }
+
+    /// Takes note of how large values are.
+    fn measured(&mut self, values: Column) -> Column {
+        let widest = values.offsets.windows(2).map(|bounds| (bounds[1] - bounds[0]) as usize).max();
+        self.widest = Some(self.widest.max(widest).unwrap_or(0));
+        values
     }
 
     #[inline]
@@ -206,41 +247,37 @@ impl<T, C: Codec<T>> ValueTable<T, C> {
 
     /// Writes changed values back: the whole column when all have changed, as is usual, else only those.
     fn write_back(&mut self) -> Result<(), Error> {
-        let Self { identity, cells, slots, values, .. } = self;
+        let Self { identity, cells, slots, values, widest, .. } = self;
         slots.clear();
         values.clear();
-        let all = cells.iter().all(|cell| matches!(cell, Cell::Changed(_)));
+        let mut removed = Vec::new();
         for (slot, cell) in (0u32..).zip(&*cells) {
             match cell {
                 Cell::Changed(Some(value)) => {
+                    let before = values.data.len();
                     let encoded = values.push_with(|data| C::encode(value, data));
                     encoded.map_err(|error| identity.unencodable(error))?;
-                    if !all {
-                        slots.push(slot);
+                    slots.push(slot);
+                    *widest = (*widest).max(Some(values.data.len() - before));
+                    if values.data.len() >= TRANSFER_BYTES {
+                        keyed_state::update(identity.id, slots, values.lent());
+                        slots.clear();
+                        values.clear();
                     }
                 }
-                // With `store`, an empty string that is said to be missing.
-                Cell::Changed(None) if all => {
-                    values.push(&[]);
-                    slots.push(slot);
-                }
-                Cell::Changed(None) | Cell::Read(_) | Cell::Unread => {}
+                Cell::Changed(None) => removed.push(slot),
+                Cell::Read(_) | Cell::Unread => {}
             }
         }
-        let column = ColumnParam { data: &values.data, offsets: &values.offsets };
-        if all && !cells.is_empty() {
-            keyed_state::store(identity.id, OptionalColumnParam { values: column, missing: slots });
+        if !slots.is_empty() && slots.len() == cells.len() {
+            keyed_state::store(identity.id, OptionalColumnParam { values: values.lent(), missing: &[] });
             return Ok(());
         }
         if !slots.is_empty() {
-            keyed_state::update(identity.id, slots, column);
+            keyed_state::update(identity.id, slots, values.lent());
         }
-        slots.clear();
-        slots.extend(
-            (0u32..).zip(&*cells).filter(|(_, cell)| matches!(cell, Cell::Changed(None))).map(|(slot, _)| slot),
-        );
-        if !slots.is_empty() {
-            keyed_state::clear(identity.id, slots);
+        if !removed.is_empty() {
+            keyed_state::clear(identity.id, &removed);
         }
         Ok(())
     }

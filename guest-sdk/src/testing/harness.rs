@@ -229,8 +229,17 @@ impl<O: Operator> Harness<O> {
     where
         Postcard: Codec<T>,
     {
+        self.list_with::<T, Postcard>(state, key)
+    }
+
+    /// What a key has in a state with a list per key, in another encoding than the default one.
+    ///
+    /// # Panics
+    /// When there is no such state, or its bytes are of another encoding.
+    #[must_use]
+    pub fn list_with<T, C: Codec<T>>(&self, state: &str, key: impl AsRef<[u8]>) -> Vec<T> {
         match self.stored(state, StateKind::KeyedList, key.as_ref()) {
-            Some(Stored::List(items)) => items.iter().map(|item| decode::<T, Postcard>(item)).collect(),
+            Some(Stored::List(items)) => items.iter().map(|item| decode::<T, C>(item)).collect(),
             _ => Vec::new(),
         }
     }
@@ -244,11 +253,18 @@ impl<O: Operator> Harness<O> {
     where
         Postcard: Codec<K> + Codec<V>,
     {
+        self.map_with::<K, V, Postcard, Postcard>(state, key)
+    }
+
+    /// What a key has in a state with a map per key, in other encodings than the default one.
+    ///
+    /// # Panics
+    /// When there is no such state, or its bytes are of another encoding.
+    #[must_use]
+    pub fn map_with<K, V, KC: Codec<K>, VC: Codec<V>>(&self, state: &str, key: impl AsRef<[u8]>) -> Vec<(K, V)> {
         match self.stored(state, StateKind::KeyedMap, key.as_ref()) {
             Some(Stored::Map(entries)) => {
-                let decoded =
-                    |(key, value): (&Vec<u8>, &Vec<u8>)| (decode::<K, Postcard>(key), decode::<V, Postcard>(value));
-                entries.iter().map(decoded).collect()
+                entries.iter().map(|(key, value)| (decode::<K, KC>(key), decode::<V, VC>(value))).collect()
             }
             _ => Vec::new(),
         }

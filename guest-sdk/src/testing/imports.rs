@@ -29,12 +29,16 @@ pub(crate) mod keyed_state {
         })
     }
 
+    /// As many bytes as the host hands over at most.
+    const LARGEST_RESULT: usize = 16 << 20;
+
     fn column<'a>(strings: impl IntoIterator<Item = &'a [u8]>) -> ColumnResult {
         let mut column = ColumnResult { data: Vec::new(), offsets: vec![0] };
         for string in strings {
             column.data.extend_from_slice(string);
             column.offsets.push(column.data.len() as u32);
         }
+        assert!(column.data.len() <= LARGEST_RESULT, "a result of {} bytes: ask for less at once", column.data.len());
         column
     }
 
@@ -54,6 +58,17 @@ pub(crate) mod keyed_state {
     pub(crate) fn load(state: u32) -> OptionalColumnResult {
         call(state, VALUE, |host| {
             let found = host.keys.iter().map(|key| match host.staged.get(&(state, key.clone())) {
+                Some(Stored::Value(value)) => Some(value.as_slice()),
+                _ => None,
+            });
+            optional(found)
+        })
+    }
+
+    pub(crate) fn load_some(state: u32, slots: &[u32]) -> OptionalColumnResult {
+        call(state, VALUE, |host| {
+            let keys: Vec<Vec<u8>> = slots.iter().map(|&slot| host.key(slot)).collect();
+            let found = keys.into_iter().map(|key| match host.staged.get(&(state, key)) {
                 Some(Stored::Value(value)) => Some(value.as_slice()),
                 _ => None,
             });
@@ -323,6 +338,7 @@ fn offsets_hold(offsets: &[u32], elements: usize) {
 
 /// The strings of a column, checked.
 fn columns(column: &crate::bindings::tidegate::operator::types::ColumnParam<'_>) -> Vec<Vec<u8>> {
+    assert!(column.data.len() <= 16 << 20, "the operator handed over {} bytes at once", column.data.len());
     offsets_hold(column.offsets, column.data.len());
     column.offsets.windows(2).map(|bounds| column.data[bounds[0] as usize..bounds[1] as usize].to_vec()).collect()
 }

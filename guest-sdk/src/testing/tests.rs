@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde::Deserialize;
 
 use super::{Harness, Input};
-use crate::codec::{LittleEndian, Ordered, Raw};
+use crate::codec::{LittleEndian, Ordered, Postcard, Raw};
 use crate::{
     AggregatingState, Context, Counter, Emit, Error, Gauge, Histogram, ListState, MapState, NoConfig, Operator, Output,
     Record, ReducingState, Setup, ValueState,
@@ -193,6 +193,32 @@ fn a_batch_costs_few_calls_to_the_host() {
     assert_eq!(operator.host_calls() - before, 4);
 }
 
+/// The host refuses to hand over, or to take, more than 16 MiB at once.
+#[test]
+fn large_values_go_in_parts() {
+    let mut operator = open();
+    let word = "x".repeat(70_000);
+    let records =
+        |verb: &str| (0..300).map(|key| Input::keyed(key.to_string(), format!("{verb} {word}"))).collect::<Vec<_>>();
+    for _ in 0..2 {
+        operator.process(records("extend")).unwrap();
+    }
+    assert_eq!(operator.value_with::<String, Raw>("value", "299").unwrap().len(), 140_000);
+    operator.process(records("add")).unwrap();
+    operator.process(records("replace")).unwrap();
+    operator.process(records("put 1")).unwrap();
+    assert_eq!(
+        (
+            operator.list::<String>("list", "299"),
+            operator.map_with::<i64, String, Ordered, Postcard>("map", "299").len()
+        ),
+        (vec![word.clone()], 1)
+    );
+    let gets = (0..300).map(|key| Input::keyed(key.to_string(), "get"));
+    operator.process(gets).unwrap();
+    assert!(operator.take_emitted().iter().all(|emitted| emitted.value.len() == 140_000));
+}
+
 #[test]
 fn records_inherit_key_and_time_unless_given() {
     let mut operator = open();
@@ -287,7 +313,7 @@ fn state_is_out_of_reach_without_a_key() {
     let mut operator = open();
     let failure = operator.process([Input::unkeyed("emit 1"), Input::unkeyed("get")]).unwrap_err();
     assert_eq!(failure.position, Some(1));
-    assert!(failure.message.contains("the records of input 0 have none"), "{failure}");
+    assert!(failure.message.contains(r#"set partition = "hash" for input 0"#), "{failure}");
     let failure = operator.end_input(0, 0).unwrap_err();
     assert!(failure.message.contains("it can only be used while one is processed"), "{failure}");
     operator.end_input(1, 1).unwrap();
