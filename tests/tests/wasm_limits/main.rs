@@ -169,7 +169,7 @@ fn descriptors() {
         "duplicates.wasm as an operator: open declared what it may not: two states have the id 1"
     );
     let factory = load("fickle").unwrap();
-    let error = block_on(factory.create(&subtask())).expect_err("another name than the first time");
+    let error = block_on(factory.create(&subtask())).err().expect("another name than the first time");
     assert_eq!(
         error.to_string(),
         "the operator broke the contract: open declared other states or outputs than when the job started; it must \
