@@ -14,7 +14,11 @@ use world::*;
 
 #[test]
 fn endless_loop() {
-    assert_eq!(Subject::new("loops").error("go"), "the operator ran longer than limits.call = 100ms in one call");
+    let limits = Limits { call: Duration::from_millis(100), ..limits() };
+    assert_eq!(
+        Subject::with_limits("loops", limits).error("go"),
+        "the operator ran longer than limits.call = 100ms in one call"
+    );
 }
 
 #[test]

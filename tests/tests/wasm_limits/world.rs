@@ -21,10 +21,10 @@ use tidegate::wasm::{EngineConfig, LoadError, OperatorSettings, WasmEngine, Wasm
 
 /// The folder of the guests, which another build makes.
 pub(crate) fn guest(name: &str) -> PathBuf {
-    let fixed = concat!(env!("CARGO_MANIFEST_DIR"), "/guests/target/wasm32-wasip2/release/examples");
+    let fixed = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/test-guests");
     let folder = std::env::var_os("TIDEGATE_TEST_GUESTS").map_or_else(|| PathBuf::from(fixed), PathBuf::from);
     let path = folder.join(format!("{name}.wasm"));
-    assert!(path.exists(), "{} is missing: run `make guests`", path.display());
+    assert!(path.exists(), "{} is missing: run `make test-guests`", path.display());
     path
 }
 
@@ -157,7 +157,7 @@ impl Subject {
         let keyed = descriptor.states.iter().filter(|state| state.kind.is_keyed()).cloned().collect();
         let backend = MemoryBackend::new("subject", keyed, 0..1, 1, 1 << 30);
         let state = KeyedState::new(&descriptor.states, Box::new(backend), 16 << 20);
-        let collector = Collector::new(Arc::clone(&slot), &descriptor.side_outputs, 32 << 20);
+        let collector = Collector::new(Arc::clone(&slot), &descriptor.side_outputs, 16 << 20);
         let context = CallContext::new(subtask(), state, collector, env.clock, env.seed);
         Self { factory: Arc::new(factory), operator: None, context, slot }
     }
