@@ -21,10 +21,11 @@ pub(super) fn rate(records: u64, time: Duration) -> u64 {
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
-/// `12.3 s`, or `1:02:03` from a minute on.
+/// `340 ms`, `12.3 s`, `1:02 min` or `1:02:03 h`.
 pub(super) fn time(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0) => format!("{} ms", time.as_millis()),
         (0, 0, _) => format!("{:.1} s", time.as_secs_f64()),
         (0, minutes, seconds) => format!("{minutes}:{seconds:02} min"),
         (hours, minutes, seconds) => format!("{hours}:{minutes:02}:{seconds:02} h"),
@@ -58,7 +59,7 @@ mod tests {
         let sizes = [0, 999, 1000, 12_345_678, 999_999, 2_500_000_000].map(size);
         assert_eq!(sizes, ["0 B", "999 B", "1.0 KB", "12 MB", "1.0 MB", "2.5 GB"]);
         let times = [340, 12_345, 62_000, 3_723_000].map(|ms| time(Duration::from_millis(ms)));
-        assert_eq!(times, ["0.3 s", "12.3 s", "1:02 min", "1:02:03 h"]);
+        assert_eq!(times, ["340 ms", "12.3 s", "1:02 min", "1:02:03 h"]);
         assert_eq!(rate(500, Duration::from_millis(250)), 2000);
         assert_eq!(rate(5, Duration::ZERO), 5_000_000_000);
     }

@@ -150,3 +150,62 @@ pub(super) fn given_up(node: &NodeSnapshot) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, OnceLock};
+
+    use super::*;
+    use crate::runtime::metrics::SubtaskMetrics;
+
+    fn node(name: &str, records: u64, progress: u64, extent: Option<Extent>) -> NodeMetrics {
+        let subtask = SubtaskMetrics::default();
+        subtask.records_in.add(records);
+        subtask.records_out.add(records);
+        subtask.progress.set(progress);
+        let known = OnceLock::new();
+        if let Some(extent) = extent {
+            known.set(extent).expect("it was empty");
+        }
+        NodeMetrics { name: name.to_owned(), subtasks: vec![Arc::new(subtask)], extent: known }
+    }
+
+    fn take(nodes: Vec<NodeMetrics>, seconds: u64) -> Snapshot {
+        let mut roles = vec![Role::Source; nodes.len()];
+        *roles.last_mut().expect("a node") = Role::Sink;
+        Snapshot::take(&JobMetrics { nodes }, &roles, Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn the_slowest_source_says_how_far_the_job_is() {
+        let bytes = |read, all| node("a", 1, read, Some(Extent::Bytes(all)));
+        let snapshot = take(vec![bytes(50, 100), bytes(25, 100), node("out", 0, 0, None)], 10);
+        assert_eq!(snapshot.fraction, Some(0.25));
+        assert_eq!(snapshot.left(), Some(Duration::from_secs(30)));
+        assert_eq!(snapshot.records_read(), 2);
+        let endless = take(vec![bytes(50, 100), node("b", 1, 9, None), node("out", 0, 0, None)], 10);
+        assert_eq!((endless.fraction, endless.left()), (None, None));
+        let empty = take(vec![bytes(0, 0), node("out", 0, 0, None)], 10);
+        assert_eq!(empty.fraction, Some(1.0));
+    }
+
+    #[test]
+    fn an_interval_shows_rates_and_backpressure() {
+        let nodes = |records, read| {
+            vec![node("lines", records, read, Some(Extent::Records(4000))), node("out", records, 0, None)]
+        };
+        let before = take(nodes(1000, 1000), 1);
+        let later = nodes(3000, 3000);
+        later[0].subtasks[0].backpressured_ns.add(1_500_000_000);
+        later[1].subtasks[0].skipped.add(2);
+        let now = take(later, 3);
+        let interval = Interval { before: &before, now: &now };
+        assert_eq!(interval.backpressure_percent(0), 75);
+        let expected = [
+            "job: 3.0 s, 3,000 records read, 1,000/s, 75 %, 1.0 s left",
+            "  lines           3,000 in           3,000 out   75 % backpressure",
+            "  out             3,000 in           3,000 out    0 % backpressure, 2 skipped",
+        ];
+        assert_eq!(interval.lines("job"), expected);
+    }
+}

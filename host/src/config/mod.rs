@@ -12,6 +12,8 @@ mod node;
 mod overrides;
 mod plan;
 mod section;
+#[cfg(test)]
+mod tests;
 mod units;
 mod value;
 
