@@ -80,7 +80,8 @@ fn parts_roll_at_their_size_and_lose_nothing() {
         for number in 0..200 {
             let value = format!("{number}:{}", "x".repeat(60_000));
             writer.write(&batch(&[&value])).await.unwrap();
-            expected = expected + &value + "\n";
+            expected.push_str(&value);
+            expected.push('\n');
         }
         writer.prepare().await.unwrap()
     });
