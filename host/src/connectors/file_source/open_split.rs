@@ -106,7 +106,7 @@ impl OpenSplit {
         // From one byte before the split, because a newline there makes its first byte the start of a record.
         let skipping = position.start > 0 && position.offset == position.start;
         let from = position.offset - u64::from(skipping);
-        let window = Window::new(file, path, from, position.end, position.size);
+        let window = Window::new(file, &position, from);
         Ok(Opening::Open(Box::new(Self { window, format, framer, scanned: 0, skipping }), position))
     }
 

@@ -44,17 +44,6 @@ pub(super) enum Step {
     Finished,
 }
 
-/// What a look at a followed file brought.
-#[derive(Clone, Copy, Debug)]
-struct Look {
-    /// The file's identity as it is now.
-    identity: Identity,
-    /// Whether what was read is still there.
-    same: bool,
-    /// Whether the file's name has become another file's, or nobody's.
-    renamed: bool,
-}
-
 /// The reader of one split.
 #[derive(Debug)]
 pub(super) struct SplitReader {
@@ -64,10 +53,7 @@ pub(super) struct SplitReader {
     open: Option<Box<OpenSplit>>,
     /// Whether no more bytes will come.
     ended: bool,
-    /// Whether the followed file had nothing new, and is to be looked at before it is read on.
-    quiet: bool,
-    looking: Option<Task<Result<Look, ConnectorError>>>,
-    /// How often in a row the followed file was found renamed.
+    /// How often in a row the followed file was found renamed and without news.
     renamed: u32,
     /// What is wrong with the next record, while its line is counted.
     malformed: Option<(String, Task<io::Result<u64>>)>,
@@ -75,17 +61,7 @@ pub(super) struct SplitReader {
 
 impl SplitReader {
     pub(super) fn new(id: String, position: FilePosition) -> Self {
-        Self {
-            id,
-            position,
-            opening: None,
-            open: None,
-            ended: false,
-            quiet: false,
-            looking: None,
-            renamed: 0,
-            malformed: None,
-        }
+        Self { id, position, opening: None, open: None, ended: false, renamed: 0, malformed: None }
     }
 
     /// The split with how far it has been read.
@@ -104,9 +80,6 @@ impl SplitReader {
             if self.malformed.is_some() {
                 return Err(self.blame().await);
             }
-            if self.quiet && self.open.is_some() {
-                self.look(reading).await?;
-            }
             let Some(open) = &mut self.open else {
                 match self.open(reading).await? {
                     None => continue,
@@ -116,7 +89,6 @@ impl SplitReader {
             let mut batch = Batch::new();
             let stop = open.take_records(&mut self.position, reading.max_record_bytes, self.ended, &mut batch);
             if !batch.is_empty() {
-                self.renamed = 0;
                 return Ok(Step::Records(batch));
             }
             match stop {
@@ -128,12 +100,22 @@ impl SplitReader {
                     self.malformed = Some((problem, count));
                 }
                 Stop::NeedsMore => match open.window.fill(&reading.env).await? {
-                    Fill::More => self.renamed = 0,
+                    Fill::More => {
+                        self.position.identity = open.window.identity();
+                        self.renamed = 0;
+                    }
                     Fill::End => self.ended = true,
-                    Fill::Nothing if self.renamed >= LAST_LOOKS => self.ended = true,
                     Fill::Nothing => {
-                        self.quiet = true;
-                        return Ok(Step::Idle);
+                        self.renamed = if open.window.is_renamed() { self.renamed + 1 } else { 0 };
+                        self.ended = self.renamed >= LAST_LOOKS;
+                        if !self.ended {
+                            return Ok(Step::Idle);
+                        }
+                    }
+                    Fill::Replaced if reading.on_truncate == OnTruncate::Fail => return Err(self.replaced()),
+                    Fill::Replaced => {
+                        let identity = open.window.identity();
+                        self.restart(identity);
                     }
                 },
             }
@@ -175,26 +157,6 @@ impl SplitReader {
         }
     }
 
-    /// Looks at a followed file that had nothing new.
-    async fn look(&mut self, reading: &Reading) -> Result<(), ConnectorError> {
-        let Some(open) = &self.open else { return Ok(()) };
-        let looking = self.looking.get_or_insert_with(|| {
-            let (file, read_to, position) = (open.window.file(), open.window.read_to(), self.position.clone());
-            task::compute(&*reading.env.compute, "look at file", move || look_at(&file, read_to, &position))
-        });
-        let look = looking.await;
-        self.looking = None;
-        let look = look??;
-        self.quiet = false;
-        self.renamed = if look.renamed { self.renamed + 1 } else { 0 };
-        match reading.on_truncate {
-            _ if look.same => self.position.identity = look.identity,
-            OnTruncate::Fail => return Err(self.replaced()),
-            OnTruncate::Restart => self.restart(look.identity),
-        }
-        Ok(())
-    }
-
     /// Begins again at the start of the file.
     fn restart(&mut self, identity: Identity) {
         self.position = FilePosition::of_followed(self.position.path.clone(), identity);
@@ -222,19 +184,6 @@ impl SplitReader {
             Err(error) => error.into(),
         }
     }
-}
-
-fn look_at(file: &File, read_to: u64, position: &FilePosition) -> Result<Look, ConnectorError> {
-    let failed = |error| file_error("read", &position.path, error);
-    let metadata = file.metadata().map_err(failed)?;
-    let recognised = position.identity.recognise(file, &metadata).map_err(failed)?;
-    let same = recognised.is_some() && metadata.len() >= read_to;
-    let identity = match recognised.filter(|_| same) {
-        Some(identity) => identity,
-        None => Identity::of(file, &metadata).map_err(failed)?,
-    };
-    let inode = (identity.device, identity.inode);
-    Ok(Look { identity, same, renamed: discovery::stands_for(&position.path) != Some(inode) })
 }
 
 /// The number of newlines before an offset.

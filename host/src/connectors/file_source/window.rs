@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::discovery::file_error;
-use super::position::read_fully;
+use super::discovery::{self, file_error};
+use super::position::{FilePosition, Identity, read_fully};
 use crate::connectors::ConnectorError;
 use crate::env::Env;
 use crate::task::{self, Task};
@@ -26,16 +26,38 @@ pub(super) enum Fill {
     Nothing,
     /// Nothing any more: the bounded file has been read to its end.
     End,
+    /// Nothing, because the followed file is not what it was.
+    Replaced,
 }
 
-/// A chunk that was read, and how much it was to be.
-type Chunk = io::Result<(Vec<u8>, u64)>;
+/// A chunk that was read.
+#[derive(Debug)]
+struct Chunk {
+    bytes: Vec<u8>,
+    /// How much it was to be.
+    wanted: u64,
+    /// What the followed file was like behind the read, so that bytes of other content are found out.
+    look: Option<Look>,
+}
+
+/// What a followed file is like.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    identity: Identity,
+    /// Whether what was read is still there.
+    same: bool,
+    /// Whether the file's name has become another file's, or nobody's.
+    renamed: bool,
+}
 
 /// What is in memory of a file.
 #[derive(Debug)]
 pub(super) struct Window {
     file: Arc<File>,
     path: PathBuf,
+    identity: Identity,
+    /// Whether the followed file was found under another name when last read.
+    renamed: bool,
     /// Where to stop reading ahead; none for a followed file.
     end: Option<u64>,
     /// Where to stop reading; none for a followed file.
@@ -45,16 +67,27 @@ pub(super) struct Window {
     used: usize,
     /// Where in the file the bytes end.
     read_to: u64,
-    reading: Option<Task<Chunk>>,
+    reading: Option<Task<io::Result<Chunk>>>,
     /// The buffer of the next chunk.
     spare: Vec<u8>,
 }
 
 impl Window {
     /// A window that begins at an offset, with nothing in it yet.
-    pub(super) fn new(file: File, path: PathBuf, offset: u64, end: Option<u64>, size: Option<u64>) -> Self {
-        let (bytes, spare) = (Vec::new(), Vec::new());
-        Self { file: Arc::new(file), path, end, size, bytes, used: 0, read_to: offset, reading: None, spare }
+    pub(super) fn new(file: File, position: &FilePosition, offset: u64) -> Self {
+        Self {
+            file: Arc::new(file),
+            path: position.path.clone(),
+            identity: position.identity,
+            renamed: false,
+            end: position.end,
+            size: position.size,
+            bytes: Vec::new(),
+            used: 0,
+            read_to: offset,
+            reading: None,
+            spare: Vec::new(),
+        }
     }
 
     pub(super) fn file(&self) -> Arc<File> {
@@ -66,9 +99,14 @@ impl Window {
         self.read_to - self.rest().len() as u64
     }
 
-    /// Where in the file the rest ends.
-    pub(super) fn read_to(&self) -> u64 {
-        self.read_to
+    /// The file's identity when last read.
+    pub(super) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Whether the followed file was found under another name when last read.
+    pub(super) fn is_renamed(&self) -> bool {
+        self.renamed
     }
 
     /// What is not done with.
@@ -89,7 +127,13 @@ impl Window {
         let Some(reading) = &mut self.reading else { return Ok(Fill::End) };
         let chunk = reading.await;
         self.reading = None;
-        let (mut chunk, wanted) = chunk?.map_err(|error| file_error("read", &self.path, error))?;
+        let Chunk { bytes: mut chunk, wanted, look } = chunk?.map_err(|error| file_error("read", &self.path, error))?;
+        if let Some(look) = look {
+            (self.identity, self.renamed) = (look.identity, look.renamed);
+            if !look.same {
+                return Ok(Fill::Replaced);
+            }
+        }
         let full = chunk.len() as u64 == wanted;
         self.read_to += chunk.len() as u64;
         if let Some(size) = self.size.filter(|_| !full) {
@@ -115,7 +159,7 @@ impl Window {
     }
 
     /// Starts to read the next chunk, if there is one.
-    fn read_on(&mut self, env: &Env) -> Option<Task<Chunk>> {
+    fn read_on(&mut self, env: &Env) -> Option<Task<io::Result<Chunk>>> {
         let from = self.read_to;
         let wanted = match (self.end, self.size) {
             (Some(end), Some(size)) => CHUNK_BYTES.min(end.saturating_sub(from).max(TAIL_BYTES)).min(size - from),
@@ -125,18 +169,32 @@ impl Window {
             return None;
         }
         let (file, mut buffer) = (self.file(), std::mem::take(&mut self.spare));
+        let followed = self.size.is_none().then(|| (self.path.clone(), self.identity));
         let work = move || {
             buffer.resize(usize::try_from(wanted).expect("a chunk"), 0);
             let len = read_fully(&file, &mut buffer, from)?;
             buffer.truncate(len);
-            Ok((buffer, wanted))
+            let look =
+                followed.map(|(path, identity)| look_at(&file, &path, identity, from + len as u64)).transpose()?;
+            Ok(Chunk { bytes: buffer, wanted, look })
         };
         Some(task::compute(&*env.compute, "read file", work))
     }
 }
 
+fn look_at(file: &File, path: &Path, identity: Identity, read_to: u64) -> io::Result<Look> {
+    let metadata = file.metadata()?;
+    let recognised = identity.recognise(file, &metadata)?.filter(|_| metadata.len() >= read_to);
+    let same = recognised.is_some();
+    let identity = match recognised {
+        Some(identity) => identity,
+        None => Identity::of(file, &metadata)?,
+    };
+    Ok(Look { identity, same, renamed: discovery::stands_for(path) != Some((identity.device, identity.inode)) })
+}
+
 /// The error when a bounded file has become shorter.
-pub(super) fn shrunk(path: &std::path::Path, was: u64, is: u64) -> ConnectorError {
+pub(super) fn shrunk(path: &Path, was: u64, is: u64) -> ConnectorError {
     ConnectorError::Other(format!(
         "{} has shrunk from {was} to {is} bytes since the job started; put the file back as it was, or start the job afresh",
         path.display()
