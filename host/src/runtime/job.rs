@@ -290,7 +290,10 @@ impl Job {
             let mut committables = Vec::new();
             for written in written {
                 committables.extend(written.committables);
-                summaries.extend(written.summary.map(|summary| (node.name.clone(), summary)));
+                summaries.extend(written.summary.map(|summary| match node.parallelism {
+                    1 => (node.name.clone(), summary),
+                    _ => (node.name.clone(), format!("[{}] {summary}", written.subtask)),
+                }));
             }
             let committed = sink.committer(&self.env).commit(committables).await;
             committed.map_err(|source| failed_node("sink", node, source))?;

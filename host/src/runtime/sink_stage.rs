@@ -13,6 +13,7 @@ use crate::record::Batch;
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) node: NodeId,
+    pub(super) subtask: u32,
     pub(super) committables: Vec<Committable>,
     pub(super) summary: Option<String>,
 }
@@ -47,7 +48,7 @@ impl SinkStage {
     pub(super) async fn prepare(&mut self) -> Result<Written, Failure> {
         let result = self.writer.prepare().await;
         let committables = result.map_err(|source| self.failed(source))?;
-        Ok(Written { node: self.node, committables, summary: self.writer.summary() })
+        Ok(Written { node: self.node, subtask: self.subtask.index, committables, summary: self.writer.summary() })
     }
 
     fn failed(&self, source: ConnectorError) -> Failure {

@@ -168,6 +168,7 @@ impl SinkWriter for FileWriter {
     }
 
     fn summary(&self) -> Option<String> {
-        Some(format!("{} part files in {}", self.files, self.directory.display()))
+        let files = if self.files == 1 { "1 part file".to_owned() } else { format!("{} part files", self.files) };
+        Some(format!("{files} in {}", self.directory.display()))
     }
 }
