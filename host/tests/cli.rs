@@ -202,7 +202,7 @@ fn an_unreadable_input_file_is_named() {
     let job = Job::new(FILE_TO_FILE);
     job.write("input.txt", "secret\n");
     let input = job.0.path().join("input.txt");
-    fs::set_permissions(&input, fs::Permissions::from_mode(0)).expect("permissions");
+    fs::set_permissions(&input, fs::Permissions::from_mode(0o000)).expect("permissions");
     if fs::File::open(&input).is_ok() {
         // To the superuser everything is readable; a name that leads in a circle is not, to anybody.
         fs::remove_file(&input).expect("the file");
