@@ -151,8 +151,7 @@ mod tests {
             writer.flush().await.unwrap();
             assert!(writer.prepare().await.unwrap().is_empty());
         });
-        let seen = seen.lock().unwrap().clone();
-        seen
+        seen.lock().unwrap().clone()
     }
 
     #[test]

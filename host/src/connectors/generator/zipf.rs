@@ -13,12 +13,7 @@ pub(super) struct Zipf {
 
 impl Zipf {
     /// The table of the numbers below `numbers`, which is not 0.
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "shares of 2^64"
-    )]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shares of 2^64")]
     pub(super) fn new(numbers: u32, exponent: f64) -> Self {
         let weight = |number: u32| {
             let rank = f64::from(number) + 1.0;
