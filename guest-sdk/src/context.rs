@@ -93,7 +93,14 @@ impl Context {
     /// ```
     #[inline]
     pub fn emit_with<R>(&mut self, output: Output, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
-        self.push(output, Part::Inherited, Part::Inherited, write)
+        let buffer = &mut self.outputs[output.0 as usize];
+        if !buffer.is_next(self.position) {
+            return self.push(output, Part::Inherited, Part::Inherited, write);
+        }
+        // One record for each, in order: what most operators do.
+        let result = buffer.push_next(write);
+        self.attention |= buffer.is_full();
+        result
     }
 
     /// Sends a record of which more is given than its value.
@@ -103,7 +110,6 @@ impl Context {
         self.push(output, key, timestamp, |data| data.extend_from_slice(value));
     }
 
-    #[inline]
     fn push<R>(
         &mut self,
         output: Output,

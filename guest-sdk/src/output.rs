@@ -5,11 +5,9 @@
 //!
 //! Invariant: all records of a buffer have keys or none has, and so with timestamps, because a batch is like that.
 
-use std::ops::Range;
-
 use crate::bindings::tidegate::operator::types::{BatchParam, ColumnParam};
 use crate::imports::collector;
-use crate::record::{Batch, Column, append};
+use crate::record::{Batch, Column};
 
 /// So many records leave together.
 pub(crate) const FULL_RECORDS: usize = 4096;
@@ -87,6 +85,12 @@ impl<'a> Emit<'a> {
     }
 }
 
+/// No record: the position outside of `process`.
+pub(crate) const NO_POSITION: u32 = u32::MAX;
+
+/// No position that a record could have, nor `NO_POSITION`: nothing follows on.
+const NOTHING_FOLLOWS: u32 = u32::MAX - 1;
+
 /// Records waiting to leave by one output.
 #[derive(Debug)]
 pub(crate) struct OutputBuffer {
@@ -94,24 +98,24 @@ pub(crate) struct OutputBuffer {
     keyed: bool,
     timed: bool,
     values: Column,
-    /// Keys and timestamps of all records but the last `inherited.len()`.
+    /// Keys and timestamps of all records but the last ones, which inherit.
     keys: Column,
     timestamps: Vec<i64>,
-    /// The positions in the input whose keys and timestamps the last records have.
-    inherited: Range<u32>,
-    /// What was here before the record at this position sent anything.
+    /// The positions in the input whose keys and timestamps the last records have: from `inherited` to `next`.
+    inherited: u32,
+    /// The position that would carry the range on; `NOTHING_FOLLOWS` when there is no range.
+    next: u32,
+    /// What was here before the record at a position sent anything, if it has sent more than one that inherits.
     mark: Mark,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Mark {
     position: u32,
     records: usize,
-    bytes: usize,
 }
 
-/// No record: the position outside of `process`.
-pub(crate) const NO_POSITION: u32 = u32::MAX;
+const NO_MARK: Mark = Mark { position: NO_POSITION, records: 0 };
 
 impl OutputBuffer {
     pub(crate) fn new(id: u32) -> Self {
@@ -122,23 +126,24 @@ impl OutputBuffer {
             values: Column::default(),
             keys: Column::default(),
             timestamps: Vec::new(),
-            inherited: 0..0,
-            mark: Mark { position: NO_POSITION, records: 0, bytes: 0 },
+            inherited: 0,
+            next: NOTHING_FOLLOWS,
+            mark: NO_MARK,
         }
     }
 
-    fn bytes(&self) -> usize {
-        self.values.data.len() + self.keys.data.len()
-    }
-
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.values.offsets.len() > FULL_RECORDS || self.bytes() >= FULL_BYTES
+        self.values.offsets.len() > FULL_RECORDS || self.values.data.len().max(self.keys.data.len()) >= FULL_BYTES
     }
 
     /// Whether the record at a position alone has filled the buffer.
     pub(crate) fn is_full_of(&self, position: u32) -> bool {
-        self.mark.position == position
-            && (self.values.len() - self.mark.records >= FULL_RECORDS || self.bytes() - self.mark.bytes >= FULL_BYTES)
+        let before = self.records_before(position);
+        let start = |column: &Column| column.offsets.get(before).map_or(0, |&offset| offset as usize);
+        self.values.len() - before >= FULL_RECORDS
+            || self.values.data.len() - start(&self.values) >= FULL_BYTES
+            || self.keys.data.len() - start(&self.keys) >= FULL_BYTES
     }
 
     /// Whether a record with or without key and timestamp can join those that wait.
@@ -147,8 +152,20 @@ impl OutputBuffer {
         (self.keyed == keyed && self.timed == timed) || self.values.len() == 0
     }
 
-    /// Adds a record. `accepts` must have said yes.
+    /// Whether a record that inherits from a position goes on where the last one stopped. All is prepared for it then.
     #[inline]
+    pub(crate) fn is_next(&self, position: u32) -> bool {
+        self.next == position
+    }
+
+    /// Adds a record that inherits from a position. `is_next` must have said yes.
+    #[inline]
+    pub(crate) fn push_next<R>(&mut self, write_value: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        self.next += 1;
+        self.values.push_next_with(write_value)
+    }
+
+    /// Adds a record. `accepts` must have said yes.
     pub(crate) fn push<R>(
         &mut self,
         batch: &Batch,
@@ -157,17 +174,12 @@ impl OutputBuffer {
         write_value: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> R {
         if self.mark.position != position {
-            self.mark = Mark { position, records: self.values.len(), bytes: self.bytes() };
+            self.mark = Mark { position, records: self.records_before(position) };
         }
+        self.copy_inherited(batch);
         if let (Part::Inherited, Part::Inherited) = (key, timestamp) {
-            self.keyed = batch.is_keyed();
-            self.timed = batch.has_timestamps();
-            // The mark stays right: an undone record is cut off the range first.
-            if self.inherited.end != position || self.inherited.is_empty() {
-                self.copy_inherited(batch);
-                self.inherited = position..position;
-            }
-            self.inherited.end += 1;
+            (self.keyed, self.timed) = (batch.is_keyed(), batch.has_timestamps());
+            (self.inherited, self.next) = (position, position + 1);
         } else {
             self.push_given(batch, position, key, timestamp);
         }
@@ -175,7 +187,6 @@ impl OutputBuffer {
     }
 
     fn push_given(&mut self, batch: &Batch, position: u32, key: Part<&[u8]>, timestamp: Part<i64>) {
-        self.copy_inherited(batch);
         let key = match key {
             Part::Inherited => batch.is_keyed().then(|| batch.keys.get(position as usize)),
             Part::Given(key) => Some(key),
@@ -188,15 +199,30 @@ impl OutputBuffer {
         };
         (self.keyed, self.timed) = (key.is_some(), timestamp.is_some());
         if let Some(key) = key {
-            self.keys.push_with(|data| append(data, key));
+            self.keys.push(key);
         }
         self.timestamps.extend(timestamp);
     }
 
+    /// How many records were here before the one at a position sent anything.
+    fn records_before(&self, position: u32) -> usize {
+        if self.mark.position == position {
+            self.mark.records
+        } else if self.next == position.wrapping_add(1) {
+            // It has sent one, which went on where the last one had stopped.
+            self.values.len() - 1
+        } else {
+            self.values.len()
+        }
+    }
+
     /// Copies the keys and timestamps that were only referred to.
     fn copy_inherited(&mut self, batch: &Batch) {
-        let (start, end) = (self.inherited.start as usize, self.inherited.end as usize);
-        self.inherited = 0..0;
+        if self.next == NOTHING_FOLLOWS {
+            return;
+        }
+        let (start, end) = (self.inherited as usize, self.next as usize);
+        self.next = NOTHING_FOLLOWS;
         if self.keyed {
             self.keys.extend_from(&batch.keys, start, end);
         }
@@ -207,16 +233,14 @@ impl OutputBuffer {
 
     /// Takes back what the record at a position has sent since it was last flushed.
     pub(crate) fn undo(&mut self, batch: &Batch, position: u32) {
-        if self.mark.position != position {
-            return;
-        }
-        let records = self.mark.records;
+        let records = self.records_before(position);
         if self.values.len() > records {
             self.copy_inherited(batch);
             self.values.truncate(records);
             self.keys.truncate(records);
             self.timestamps.truncate(records);
         }
+        self.mark = NO_MARK;
     }
 
     /// Sends what waits. Says whether the record at a position has sent some of it.
@@ -225,21 +249,20 @@ impl OutputBuffer {
         if records == 0 {
             return false;
         }
-        let whole = self.inherited.start == 0 && self.inherited.end as usize == records;
+        let of_position = self.records_before(position) < records;
+        let whole = self.inherited == 0 && self.next as usize == records;
         if !whole {
             self.copy_inherited(batch);
         }
-        let none = ColumnParam { data: &[], offsets: &[] };
         let (keys, timestamps) = if whole { (&batch.keys, &batch.timestamps) } else { (&self.keys, &self.timestamps) };
         let keys = if self.keyed {
             let offsets = &keys.offsets[..=records];
             ColumnParam { data: &keys.data[..offsets[records] as usize], offsets }
         } else {
-            none
+            ColumnParam { data: &[], offsets: &[] }
         };
         let timestamps = if self.timed { &timestamps[..records] } else { &[] };
         collector::emit(self.id, BatchParam { keys, values: self.values.lent(), timestamps });
-        let of_position = self.mark.position == position && self.mark.records < records;
         self.discard();
         of_position
     }
@@ -249,7 +272,7 @@ impl OutputBuffer {
         self.values.clear();
         self.keys.clear();
         self.timestamps.clear();
-        self.inherited = 0..0;
-        self.mark = Mark { position: NO_POSITION, records: 0, bytes: 0 };
+        self.next = NOTHING_FOLLOWS;
+        self.mark = NO_MARK;
     }
 }

@@ -27,20 +27,20 @@ impl Column {
         if self.offsets.is_empty() {
             self.offsets.push(0);
         }
+        self.push_next_with(write)
+    }
+
+    /// The same for a column that has strings already.
+    #[inline]
+    pub(crate) fn push_next_with<R>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         let result = write(&mut self.data);
-        self.close();
+        self.offsets.push(u32::try_from(self.data.len()).expect("a column stays below 4 GiB"));
         result
     }
 
     #[inline]
     pub(crate) fn push(&mut self, string: &[u8]) {
-        self.push_with(|data| append(data, string));
-    }
-
-    /// Ends a string with what has been put into `data`.
-    #[inline]
-    pub(crate) fn close(&mut self) {
-        self.offsets.push(u32::try_from(self.data.len()).expect("a column stays below 4 GiB"));
+        self.push_with(|data| data.extend_from_slice(string));
     }
 
     pub(crate) fn truncate(&mut self, strings: usize) {
@@ -70,7 +70,7 @@ impl Column {
         }
         let (from, to) = (other.offsets[start], other.offsets[end]);
         let base = u32::try_from(self.data.len()).expect("a column stays below 4 GiB");
-        append(&mut self.data, &other.data[from as usize..to as usize]);
+        self.data.extend_from_slice(&other.data[from as usize..to as usize]);
         self.offsets.extend(other.offsets[start + 1..=end].iter().map(|&offset| base + (offset - from)));
     }
 }
@@ -79,12 +79,6 @@ impl From<ColumnResult> for Column {
     fn from(column: ColumnResult) -> Self {
         Self { data: column.data, offsets: column.offsets }
     }
-}
-
-/// `extend_from_slice` for strings that are mostly short: copying those is a call out of the guest's code otherwise.
-#[inline]
-pub(crate) fn append(data: &mut Vec<u8>, string: &[u8]) {
-    data.extend_from_slice(string);
 }
 
 /// Records of one input, as the host handed them over.

@@ -38,12 +38,10 @@ impl<T: Clone + 'static, C: Codec<T> + 'static> ReducingState<T, C> {
     /// When no record with a key is being processed, or the stored value cannot be decoded.
     #[inline]
     pub fn add(&self, context: &mut Context, value: T) -> Result<T, Error> {
-        let reduced = match self.value.get(context)? {
+        self.value.fold(context, |before| match before {
             Some(before) => (self.reduce)(before, value),
             None => value,
-        };
-        self.value.set(context, reduced.clone())?;
-        Ok(reduced)
+        })
     }
 
     /// What all that was added for the key comes to; none when nothing was.

@@ -67,6 +67,19 @@ impl<T: 'static, C: Codec<T> + 'static> ValueState<T, C> {
         Ok(())
     }
 
+    /// Puts what `fold` makes of the value of the key in its place, and returns that.
+    #[inline]
+    pub(super) fn fold(&self, context: &mut Context, fold: impl FnOnce(Option<T>) -> T) -> Result<T, Error>
+    where
+        T: Clone,
+    {
+        let mut table = self.0.borrow_mut();
+        let slot = table.enter(context)?;
+        let value = fold(table.read(slot)?.clone());
+        table.write(context.position(), slot, Some(value.clone()));
+        Ok(value)
+    }
+
     /// Removes the value of the key.
     ///
     /// # Errors
@@ -88,47 +101,53 @@ impl<T: 'static, C: Codec<T> + 'static> ValueState<T, C> {
         let slot = table.enter(context)?;
         // The old value is gone then: keeping a copy of each would cost more than a rejection that is dear.
         context.set_irreversible();
-        let mut value = table.take(slot)?;
-        let result = change(&mut value);
-        table.cells[slot] = Cell::Changed(value);
-        Ok(result)
+        table.read(slot)?;
+        table.known[slot] = Known::Changed;
+        Ok(change(&mut table.values[slot]))
     }
 }
+
+/// Values up to this size are decoded together.
+const SMALL_BYTES: usize = 64;
 
 /// So many values are asked for while it is unknown how large they are.
 const UNSEEN_SLOTS: usize = 64;
 
-/// What a slot holds, as far as this call knows.
-enum Cell<T> {
-    /// Nobody has asked yet.
+/// What this call knows of the value of a slot.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// Nothing: nobody has asked yet.
     Unread,
-    /// As the host has it.
-    Read(Option<T>),
-    /// To be written back.
-    Changed(Option<T>),
+    /// It is as the host has it.
+    Read,
+    /// It is to be written back.
+    Changed,
 }
 
 struct ValueTable<T, C> {
     identity: Identity,
     /// The call that the rest is about.
     call: u64,
-    cells: Vec<Cell<T>>,
+    /// What is known of each slot, and beside it the values: both in one would be moved about more than needs be.
+    known: Vec<Known>,
+    values: Vec<Option<T>>,
     /// What the host has, one string per slot, once asked for all of them.
     stored: Option<Column>,
     /// The largest encoded value met so far, also in earlier calls; none before the first.
     widest: Option<usize>,
-    /// The cell that the record at a position found, so that it can be taken back.
+    /// What the record at a position found, so that it can be put back.
     before: Before<T>,
     /// What goes to the host, kept for its capacity.
     slots: Vec<u32>,
-    values: Column,
+    encoded: Column,
     codec: std::marker::PhantomData<fn() -> C>,
 }
 
 struct Before<T> {
     position: u32,
     slot: usize,
-    cell: Cell<T>,
+    known: Known,
+    value: Option<T>,
 }
 
 impl<T, C: Codec<T>> ValueTable<T, C> {
@@ -136,18 +155,19 @@ impl<T, C: Codec<T>> ValueTable<T, C> {
         Self {
             identity,
             call: 0,
-            cells: Vec::new(),
+            known: Vec::new(),
+            values: Vec::new(),
             stored: None,
             widest: None,
-            before: Before { position: NO_POSITION, slot: 0, cell: Cell::Unread },
+            before: Before { position: NO_POSITION, slot: 0, known: Known::Unread, value: None },
             slots: Vec::new(),
-            values: Column::default(),
+            encoded: Column::default(),
             codec: std::marker::PhantomData,
         }
     }
 
     /// The slot of the record; forgets what an earlier call left.
-    #[inline]
+    #[inline(always)]
     fn enter(&mut self, context: &mut Context) -> Result<usize, Error> {
         let slot = context.slot()?;
         if self.call != context.call() {
@@ -158,56 +178,68 @@ impl<T, C: Codec<T>> ValueTable<T, C> {
 
     fn begin(&mut self, context: &Context) {
         self.call = context.call();
-        self.cells.clear();
-        self.cells.resize_with(context.slot_count(), || Cell::Unread);
+        self.known.clear();
+        self.known.resize(context.slot_count(), Known::Unread);
+        self.values.clear();
+        self.values.resize_with(context.slot_count(), || None);
         self.stored = None;
         self.before.position = NO_POSITION;
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(&mut self, slot: usize) -> Result<&Option<T>, Error> {
-        if let Cell::Unread = self.cells[slot] {
+        if self.known[slot] == Known::Unread {
             self.fetch(slot)?;
         }
-        match &self.cells[slot] {
-            Cell::Read(value) | Cell::Changed(value) => Ok(value),
-            Cell::Unread => unreachable!("fetch fills the cell"),
+        Ok(&self.values[slot])
+    }
+
+    #[inline(always)]
+    fn write(&mut self, position: u32, slot: usize, value: Option<T>) {
+        let known = mem::replace(&mut self.known[slot], Known::Changed);
+        let value = mem::replace(&mut self.values[slot], value);
+        if self.before.position != position {
+            self.before = Before { position, slot, known, value };
         }
     }
 
-    #[inline]
-    fn take(&mut self, slot: usize) -> Result<Option<T>, Error> {
-        self.read(slot)?;
-        match mem::replace(&mut self.cells[slot], Cell::Unread) {
-            Cell::Read(value) | Cell::Changed(value) => Ok(value),
-            Cell::Unread => unreachable!("read fills the cell"),
-        }
-    }
-
-    /// Fills a cell with what the host has.
+    /// Reads a slot from the host.
     fn fetch(&mut self, slot: usize) -> Result<(), Error> {
         if self.stored.is_none() {
             match self.widest {
-                Some(widest) if widest.saturating_mul(self.cells.len()) <= TRANSFER_BYTES => self.load(),
+                Some(widest) if widest.saturating_mul(self.known.len()) <= TRANSFER_BYTES => self.load(widest),
                 _ => return self.load_some(slot),
             }
         }
-        if let (Cell::Unread, Some(stored)) = (&self.cells[slot], &self.stored) {
+        if let (Known::Unread, Some(stored)) = (self.known[slot], &self.stored) {
             let value = C::decode(stored.get(slot)).map_err(|error| self.identity.undecodable(error))?;
-            self.cells[slot] = Cell::Read(Some(value));
+            self.values[slot] = Some(value);
+            self.known[slot] = Known::Read;
         }
         Ok(())
     }
 
-    /// Asks the host for all values. They are decoded when somebody wants them.
-    fn load(&mut self) {
+    /// Asks the host for all values.
+    fn load(&mut self, widest: usize) {
         let loaded = keyed_state::load(self.identity.id);
         for missing in loaded.missing {
-            if let cell @ Cell::Unread = &mut self.cells[missing as usize] {
-                *cell = Cell::Read(None);
+            if let known @ Known::Unread = &mut self.known[missing as usize] {
+                *known = Known::Read;
             }
         }
-        self.stored = Some(self.measured(loaded.values.into()));
+        let stored = self.measured(loaded.values.into());
+        if widest <= SMALL_BYTES {
+            // One loop is cheaper than coming back for each. What cannot be decoded is met again by who wants it.
+            for ((known, value), bounds) in self.known.iter_mut().zip(&mut self.values).zip(stored.offsets.windows(2)) {
+                if *known == Known::Unread
+                    && let Ok(decoded) = C::decode(&stored.data[bounds[0] as usize..bounds[1] as usize])
+                {
+                    *value = Some(decoded);
+                    *known = Known::Read;
+                }
+            }
+        }
+        self.stored = Some(stored);
     }
 
     /// Asks the host for values from a slot on, few enough that they fit.
@@ -215,17 +247,17 @@ impl<T, C: Codec<T>> ValueTable<T, C> {
     fn load_some(&mut self, slot: usize) -> Result<(), Error> {
         let most = self.widest.map_or(UNSEEN_SLOTS, |widest| (TRANSFER_BYTES / widest.max(1)).max(1));
         self.slots.clear();
-        let unread = (slot..self.cells.len()).filter(|&slot| matches!(self.cells[slot], Cell::Unread));
+        let unread = (slot..self.known.len()).filter(|&slot| self.known[slot] == Known::Unread);
         self.slots.extend(unread.take(most).map(|slot| slot as u32));
         let loaded = keyed_state::load_some(self.identity.id, &self.slots);
-        let values = self.measured(loaded.values.into());
+        let stored = self.measured(loaded.values.into());
         let mut missing = loaded.missing.iter().peekable();
         for (index, &slot) in self.slots.iter().enumerate() {
-            let value = match missing.next_if(|&&missing| missing as usize == index) {
-                Some(_) => None,
-                None => Some(C::decode(values.get(index)).map_err(|error| self.identity.undecodable(error))?),
-            };
-            self.cells[slot as usize] = Cell::Read(value);
+            if missing.next_if(|&&missing| missing as usize == index).is_none() {
+                let value = C::decode(stored.get(index)).map_err(|error| self.identity.undecodable(error))?;
+                self.values[slot as usize] = Some(value);
+            }
+            self.known[slot as usize] = Known::Read;
         }
         Ok(())
     }
@@ -237,49 +269,56 @@ impl<T, C: Codec<T>> ValueTable<T, C> {
         values
     }
 
-    #[inline]
-    fn write(&mut self, position: u32, slot: usize, value: Option<T>) {
-        let cell = mem::replace(&mut self.cells[slot], Cell::Changed(value));
-        if self.before.position != position {
-            self.before = Before { position, slot, cell };
-        }
-    }
-
     /// Writes changed values back: the whole column when all have changed, as is usual, else only those.
     fn write_back(&mut self) -> Result<(), Error> {
-        let Self { identity, cells, slots, values, widest, .. } = self;
-        slots.clear();
-        values.clear();
+        let mut encoded = mem::take(&mut self.encoded);
+        encoded.clear();
+        self.slots.clear();
         let mut removed = Vec::new();
-        for (slot, cell) in (0u32..).zip(&*cells) {
-            match cell {
-                Cell::Changed(Some(value)) => {
-                    let before = values.data.len();
-                    let encoded = values.push_with(|data| C::encode(value, data));
-                    encoded.map_err(|error| identity.unencodable(error))?;
-                    slots.push(slot);
-                    *widest = (*widest).max(Some(values.data.len() - before));
-                    if values.data.len() >= TRANSFER_BYTES {
-                        keyed_state::update(identity.id, slots, values.lent());
-                        slots.clear();
-                        values.clear();
-                    }
+        for (slot, (known, value)) in (0u32..).zip(self.known.iter().zip(&self.values)) {
+            if *known != Known::Changed {
+                continue;
+            }
+            match value {
+                Some(value) => {
+                    let done = encoded.push_with(|data| C::encode(value, data));
+                    done.map_err(|error| self.identity.unencodable(error))?;
+                    self.slots.push(slot);
                 }
-                Cell::Changed(None) => removed.push(slot),
-                Cell::Read(_) | Cell::Unread => {}
+                None => removed.push(slot),
             }
         }
-        if !slots.is_empty() && slots.len() == cells.len() {
-            keyed_state::store(identity.id, OptionalColumnParam { values: values.lent(), missing: &[] });
-            return Ok(());
-        }
-        if !slots.is_empty() {
-            keyed_state::update(identity.id, slots, values.lent());
+        let encoded = self.measured(encoded);
+        let id = self.identity.id;
+        let all = !self.slots.is_empty() && self.slots.len() == self.known.len();
+        if all && encoded.data.len() <= TRANSFER_BYTES {
+            keyed_state::store(id, OptionalColumnParam { values: encoded.lent(), missing: &[] });
+        } else {
+            update(id, &self.slots, &encoded);
         }
         if !removed.is_empty() {
-            keyed_state::clear(identity.id, &removed);
+            keyed_state::clear(id, &removed);
         }
+        self.encoded = encoded;
         Ok(())
+    }
+}
+
+/// Sets the values of slots, in as many calls as it takes.
+fn update(id: u32, slots: &[u32], values: &Column) {
+    let mut part = Column::default();
+    let mut start = 0;
+    while start < slots.len() {
+        let fits = |&end: &usize| (values.offsets[end] - values.offsets[start]) as usize <= TRANSFER_BYTES;
+        let end = (start + 2..=slots.len()).take_while(fits).last().unwrap_or(start + 1);
+        if end - start == slots.len() {
+            keyed_state::update(id, slots, values.lent());
+        } else {
+            part.clear();
+            part.extend_from(values, start, end);
+            keyed_state::update(id, &slots[start..end], part.lent());
+        }
+        start = end;
     }
 }
 
@@ -290,9 +329,10 @@ impl<T, C: Codec<T>> Table for ValueTable<T, C> {
 
     fn undo(&mut self, call: u64, position: u32) {
         if self.call == call && self.before.position == position {
-            let slot = self.before.slot;
             self.before.position = NO_POSITION;
-            self.cells[slot] = mem::replace(&mut self.before.cell, Cell::Unread);
+            let slot = self.before.slot;
+            self.known[slot] = self.before.known;
+            self.values[slot] = self.before.value.take();
         }
     }
 }

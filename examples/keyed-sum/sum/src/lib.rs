@@ -1,7 +1,5 @@
 //! Sums up the numbers of each key and says each time what they come to: `key,sum`.
 
-use std::io::Write;
-
 use tidegate_sdk::codec::LittleEndian;
 use tidegate_sdk::{Context, Error, NoConfig, Operator, Output, Record, Setup, ValueState};
 
@@ -25,8 +23,9 @@ impl Operator for Sum {
         self.sum.set(context, sum)?;
         context.emit_with(Output::MAIN, |value| {
             value.extend_from_slice(record.key().unwrap_or_default());
-            write!(value, ",{sum}")
-        })?;
+            value.push(b',');
+            value.extend_from_slice(itoa::Buffer::new().format(sum).as_bytes());
+        });
         Ok(())
     }
 }

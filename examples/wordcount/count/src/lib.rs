@@ -18,7 +18,7 @@ impl Operator for Count {
         context.emit_with(Output::MAIN, |value| {
             value.extend_from_slice(word.key().unwrap_or_default());
             value.push(b'\t');
-            value.extend_from_slice(count.to_string().as_bytes());
+            value.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
         });
         Ok(())
     }
