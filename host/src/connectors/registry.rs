@@ -125,7 +125,11 @@ mod tests {
     fn fields_are_checked() {
         assert!(source_error("file", "path = \"a\"\npaht = \"b\"").contains("unknown field `paht`"));
         assert!(source_error("file", "").contains("missing field `path`"));
-        assert!(source_error("file", "path = 1").contains("expected path string"), "{}", source_error("file", "path = 1"));
+        assert!(
+            source_error("file", "path = 1").contains("expected path string"),
+            "{}",
+            source_error("file", "path = 1")
+        );
         assert!(source_error("file", "path = \"a\"\nkey = \"k\"").starts_with("key: "));
         assert!(source_error("generator", "kind = \"keyed-uniform\"\nrate = 0").starts_with("rate: "));
         assert!(sink_error("file", "path = \"\"").starts_with("path: "));

@@ -99,8 +99,7 @@ mod tests {
         let (mut output, mut ends, mut records) = ([0; 256], [0; 128], Vec::new());
         let (mut wrote, mut ended) = (0, 0);
         loop {
-            let (outcome, read, written, fields) =
-                reader.read_record(bytes, &mut output[wrote..], &mut ends[ended..]);
+            let (outcome, read, written, fields) = reader.read_record(bytes, &mut output[wrote..], &mut ends[ended..]);
             bytes = &bytes[read..];
             wrote += written;
             ended += fields;
