@@ -70,7 +70,7 @@ $(PYTHON_ENV)/.ready-$(COMPONENTIZE_PY):
 .PHONY: test-guests
 test-guests: setup
 	$(call say,Building the operators of the tests.)
-	@cd tests/guests && CARGO_TARGET_DIR="$(GUEST_DIR)" cargo build --quiet $(GUEST) --examples
+	@cd tests/guests && CARGO_TARGET_DIR="$(GUEST_DIR)" cargo build --quiet $(GUEST) --workspace --examples
 	@mkdir -p target/test-guests && cp -u "$(BUILT)"/examples/*.wasm target/test-guests
 
 .PHONY: build

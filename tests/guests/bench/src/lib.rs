@@ -1,0 +1,1 @@
+//! Nothing is shared by the operators that are measured: each is one file in `examples/`.
