@@ -1,6 +1,5 @@
 //! What the tests drive guests with: a world without tokio, whose clock stands still until somebody sleeps.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -18,15 +17,7 @@ use tidegate::runtime::channel::InProcess;
 use tidegate::state::MemoryBackend;
 use tidegate::task::{Compute, Spawner};
 use tidegate::wasm::{EngineConfig, LoadError, OperatorSettings, WasmEngine, WasmOperatorFactory};
-
-/// The folder of the guests, which another build makes.
-pub(crate) fn guest(name: &str) -> PathBuf {
-    let fixed = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/test-guests");
-    let folder = std::env::var_os("TIDEGATE_TEST_GUESTS").map_or_else(|| PathBuf::from(fixed), PathBuf::from);
-    let path = folder.join(format!("{name}.wasm"));
-    assert!(path.exists(), "{} is missing: run `make test-guests`", path.display());
-    path
-}
+pub(crate) use tidegate_tests::guest_job::guest_path as guest;
 
 /// A clock on which time passes only when somebody sleeps.
 #[derive(Default)]

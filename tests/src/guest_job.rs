@@ -1,0 +1,264 @@
+//! Jobs on the real runtime around one guest of `tests/guests`: records in memory, the guest, a sink in memory.
+//!
+//! All jobs of a process share one engine and its threads, as they do in a worker. Each is given what it runs with by
+//! its test: the limits, what becomes of failed records, where output goes.
+
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use tidegate::api::{
+    self, InputSpec, JobGraphBuilder, JobHandle, JobOptions, NodeKind, NodeSpec, OperatorNode, Outcome, Partition,
+};
+use tidegate::connectors::{Boundedness, Sink, StreamShape};
+use tidegate::env::Env;
+use tidegate::operator::{Limits, OnError};
+use tidegate::wasm::{EngineConfig, LoadError, OperatorSettings, WasmEngine, WasmOperatorFactory};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::sim::Record;
+use crate::sim::sink::{Output, SimSink, Stage};
+use crate::sim::source::{Pace, SimSource};
+
+/// The node that runs the guest.
+const GUEST_NODE: &str = "subject";
+/// Nothing waits but for the job itself.
+const NO_DELAY: u64 = 0;
+
+struct Process {
+    workers: Runtime,
+    control: Runtime,
+    engine: WasmEngine,
+}
+
+static PROCESS: LazyLock<Process> = LazyLock::new(|| {
+    let runtime =
+        |threads| Builder::new_multi_thread().worker_threads(threads).enable_all().build().expect("tokio starts");
+    let engine = WasmEngine::new(EngineConfig::default()).expect("this machine runs Wasm");
+    Process { workers: runtime(2), control: runtime(1), engine }
+});
+
+/// Runs a future on the threads that the jobs' own control runs on.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    PROCESS.control.block_on(future)
+}
+
+/// The file of a guest, which another build makes.
+///
+/// # Panics
+/// When it was not built.
+#[must_use]
+pub fn guest_path(name: &str) -> PathBuf {
+    let fixed = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/test-guests");
+    let folder = std::env::var_os("TIDEGATE_TEST_GUESTS").map_or_else(|| PathBuf::from(fixed), PathBuf::from);
+    let path = folder.join(format!("{name}.wasm"));
+    assert!(path.exists(), "{} is missing: run `make test-guests`", path.display());
+    path
+}
+
+/// Limits that no well-behaved guest comes near, however busy the machine is.
+#[must_use]
+pub fn ample() -> Limits {
+    Limits { call: Duration::from_secs(60), memory_bytes: 64 << 20, ..Limits::default() }
+}
+
+/// A job around one guest.
+#[derive(Debug)]
+pub struct GuestJob {
+    /// The guest.
+    pub guest: &'static str,
+    /// What it may use.
+    pub limits: Limits,
+    /// What becomes of records on which it fails.
+    pub on_error: OnError,
+    /// What it is given: all with keys, or all without.
+    pub records: Vec<Record>,
+    /// The largest batch in which it is given them.
+    pub most_records: u64,
+}
+
+impl GuestJob {
+    /// A job that fails when its guest does.
+    #[must_use]
+    pub fn new(guest: &'static str, records: Vec<Record>) -> Self {
+        Self { guest, limits: ample(), on_error: OnError::Fail, records, most_records: 1000 }
+    }
+
+    /// With other limits.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// With something else to become of records on which the guest fails.
+    #[must_use]
+    pub fn with_on_error(self, on_error: OnError) -> Self {
+        Self { on_error, ..self }
+    }
+
+    /// With batches of one record.
+    #[must_use]
+    pub fn one_by_one(self) -> Self {
+        Self { most_records: 1, ..self }
+    }
+
+    /// Loads the guest and starts the job, with what the guest emits going to a sink in memory.
+    ///
+    /// # Errors
+    /// When the guest cannot be loaded.
+    pub async fn start(self) -> Result<StartedJob, LoadError> {
+        let output = Arc::default();
+        let sink = sim_sink("out", &output);
+        self.start_into(Arc::new(sink), output).await
+    }
+
+    /// Loads the guest and starts the job, with what the guest emits going to this sink.
+    ///
+    /// # Errors
+    /// When the guest cannot be loaded.
+    pub async fn start_with_sink(self, sink: Arc<dyn Sink>) -> Result<StartedJob, LoadError> {
+        self.start_into(sink, Arc::default()).await
+    }
+
+    async fn start_into(self, sink: Arc<dyn Sink>, output: Arc<Output>) -> Result<StartedJob, LoadError> {
+        let env = Env::system(PROCESS.workers.handle(), PROCESS.control.handle(), 1);
+        let settings = OperatorSettings {
+            job: self.guest.into(),
+            node: GUEST_NODE.into(),
+            config: "{}".into(),
+            limits: self.limits,
+        };
+        let loaded = WasmOperatorFactory::load(&PROCESS.engine, &env, &guest_path(self.guest), settings).await?;
+        let operator = OperatorNode { factory: Arc::new(loaded), limits: self.limits, on_error: self.on_error };
+        let keyed = self.records.iter().any(|record| record.key.is_some());
+        let source = SimSource {
+            name: "records",
+            splits: vec![Arc::new(self.records)],
+            shape: StreamShape { keyed, timed: false },
+            pace: Pace { most_records: self.most_records, delay_us: NO_DELAY },
+            boundedness: Boundedness::Bounded,
+            counters: Arc::default(),
+        };
+        let dead = Arc::default();
+        let mut graph = JobGraphBuilder::new(self.guest)
+            .node(node("records", NodeKind::Source(Arc::new(source)), None))
+            .node(node(GUEST_NODE, NodeKind::Operator(operator), Some(("records", keyed.then_some(Partition::Hash)))))
+            .node(node("out", NodeKind::Sink(sink), Some((GUEST_NODE, None))));
+        if self.on_error == OnError::DeadLetter {
+            let letters = format!("{GUEST_NODE}.{}", api::DEAD_LETTER);
+            let sink = NodeKind::Sink(Arc::new(sim_sink("dead", &dead)));
+            graph = graph.node(node("dead", sink, Some((&letters, None))));
+        }
+        let graph = graph.build().expect("the nodes make a job");
+        Ok(StartedJob { handle: api::start(graph, env, JobOptions::new("run")), output, dead })
+    }
+}
+
+fn sim_sink(name: &'static str, output: &Arc<Output>) -> SimSink {
+    let pace = Pace { most_records: 1, delay_us: NO_DELAY };
+    SimSink { name, output: Arc::clone(output), pace, counters: Arc::default() }
+}
+
+fn node(name: &str, kind: NodeKind, input: Option<(&str, Option<Partition>)>) -> NodeSpec {
+    let inputs = input.map(|(from, partition)| InputSpec { from: from.to_owned(), partition });
+    NodeSpec { name: name.to_owned(), parallelism: 1, kind, inputs: inputs.into_iter().collect(), chain: true }
+}
+
+/// A job that runs.
+#[derive(Debug)]
+pub struct StartedJob {
+    handle: JobHandle,
+    output: Arc<Output>,
+    dead: Arc<Output>,
+}
+
+/// What came of a job.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Nothing, or what a user is told: the error and each of its causes.
+    pub error: Vec<String>,
+    /// What the sink committed, in the order of writing.
+    pub output: Vec<Record>,
+    /// The dead letters that were committed, in the order of writing.
+    pub dead_letters: Vec<String>,
+    /// How many records the guest was given.
+    pub records_in: u64,
+    /// How many records it emitted, dead letters among them.
+    pub records_out: u64,
+    /// How many records were dropped.
+    pub skipped: u64,
+}
+
+impl StartedJob {
+    /// Waits for the end.
+    ///
+    /// # Panics
+    /// When the job's own task died, or the job says that it was cancelled.
+    pub async fn wait(mut self) -> Ended {
+        let report = self.handle.wait().await.expect("the job's task lives");
+        let error = match &report.outcome {
+            Outcome::Finished => Vec::new(),
+            Outcome::Failed(error) => chain(error),
+            Outcome::Cancelled => panic!("nobody cancelled the job"),
+        };
+        let committed =
+            |output: &Output| output.records(Stage::Committed).into_values().flatten().collect::<Vec<Record>>();
+        let letter = |letter: Record| String::from_utf8(letter.value).expect("dead letters are text");
+        let nodes = &self.handle.metrics().nodes;
+        let subject = nodes.iter().find(|node| node.name == GUEST_NODE).expect("every job has it");
+        Ended {
+            error,
+            output: committed(&self.output),
+            dead_letters: committed(&self.dead).into_iter().map(letter).collect(),
+            records_in: subject.sum(|subtask| &subtask.records_in),
+            records_out: subject.sum(|subtask| &subtask.records_out),
+            skipped: subject.sum(|subtask| &subtask.skipped),
+        }
+    }
+}
+
+/// An error and each of its causes.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> Vec<String> {
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()
+}
+
+/// Records without keys.
+#[must_use]
+pub fn unkeyed(values: &[&str]) -> Vec<Record> {
+    values.iter().map(|value| Record { key: None, value: value.as_bytes().to_vec(), timestamp: None }).collect()
+}
+
+/// Records with keys.
+#[must_use]
+pub fn keyed(records: &[(&str, &str)]) -> Vec<Record> {
+    let record = |(key, value): &(&str, &str)| Record {
+        key: Some(key.as_bytes().to_vec()),
+        value: value.as_bytes().to_vec(),
+        timestamp: None,
+    };
+    records.iter().map(record).collect()
+}
+
+/// A well-behaved job to run beside others, with what must come of it.
+#[must_use]
+pub fn neighbour() -> (GuestJob, Ended) {
+    const KEYS: u64 = 61;
+    const RECORDS: u64 = 20_000;
+    let record = |number: u64, value: Vec<u8>| Record {
+        key: Some(format!("k{}", number % KEYS).into_bytes()),
+        value,
+        timestamp: None,
+    };
+    let job = GuestJob::new("counts", (0..RECORDS).map(|number| record(number, b"v".to_vec())).collect());
+    let count = |number: u64| (number / KEYS + 1).to_le_bytes().to_vec();
+    let ended = Ended {
+        error: Vec::new(),
+        output: (0..RECORDS).map(|number| record(number, count(number))).collect(),
+        dead_letters: Vec::new(),
+        records_in: RECORDS,
+        records_out: RECORDS,
+        skipped: 0,
+    };
+    (job.with_limits(Limits { memory_bytes: 16 << 20, ..ample() }), ended)
+}
