@@ -112,8 +112,7 @@ impl OperatorStage {
     ) -> Result<Option<Batch>, Failure> {
         self.metrics.records_in.add(batch.len() as u64);
         self.metrics.bytes_in.add(batch.byte_size() as u64);
-        let pieces = pieces(&batch);
-        if pieces.len() > 1 {
+        if let Some(pieces) = pieces(&batch) {
             for piece in pieces {
                 self.process_piece(rest, input, Arc::new(batch.slice(piece))).await?;
             }
@@ -365,10 +364,10 @@ fn rejected(Rejection { position, reason }: Rejection) -> GuestFault {
     GuestFault::Rejected { reason, position }
 }
 
-/// Cuts a batch into what one call may get.
-fn pieces(batch: &Batch) -> Vec<Range<usize>> {
+/// Cuts a batch into what one call may get; none when that is all of it.
+fn pieces(batch: &Batch) -> Option<Vec<Range<usize>>> {
     if batch.len() <= BATCH_RECORDS && batch.byte_size() <= CALL_BYTES {
-        return vec![0..batch.len()];
+        return None;
     }
     let (mut pieces, mut start, mut bytes) = (Vec::new(), 0, 0);
     for record in 0..batch.len() {
@@ -380,7 +379,7 @@ fn pieces(batch: &Batch) -> Vec<Range<usize>> {
         bytes += size;
     }
     pieces.push(start..batch.len());
-    pieces
+    Some(pieces)
 }
 
 /// What happened to the records that a search finds to be at fault.

@@ -55,11 +55,14 @@ impl Chains {
     }
 }
 
+/// The incoming ends of a subtask, by input.
+type Receivers = Vec<Vec<Box<dyn ChannelReceiver>>>;
+
 /// The ends of all channels of a job, by the subtasks that hold them.
 #[derive(Default)]
 pub(super) struct Channels {
     outputs: BTreeMap<(NodeId, u32), Vec<OutputEdge>>,
-    inputs: BTreeMap<(NodeId, u32), Vec<Vec<Box<dyn ChannelReceiver>>>>,
+    inputs: BTreeMap<(NodeId, u32), Receivers>,
 }
 
 impl Channels {
@@ -112,7 +115,7 @@ impl Channels {
     }
 
     /// Takes the incoming ends of a subtask, by input.
-    pub(super) fn take_inputs(&mut self, node: NodeId, subtask: u32) -> Vec<Vec<Box<dyn ChannelReceiver>>> {
+    pub(super) fn take_inputs(&mut self, node: NodeId, subtask: u32) -> Receivers {
         self.inputs.remove(&(node, subtask)).unwrap_or_default()
     }
 }

@@ -16,7 +16,7 @@ impl Operator for Route {
 
     fn process(&mut self, record: Record<'_>, context: &mut Context) -> Result<(), Error> {
         let number: u64 = record.text()?.parse()?;
-        let (key, output) = if number % 2 == 0 { ("even", self.even) } else { ("odd", self.odd) };
+        let (key, output) = if number.is_multiple_of(2) { ("even", self.even) } else { ("odd", self.odd) };
         context.send(Emit::new(&number.to_le_bytes()).key(key).to(output));
         Ok(())
     }

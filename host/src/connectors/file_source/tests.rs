@@ -353,30 +353,3 @@ fn a_followed_header_may_come_late() {
     append(&path, "d\n7\n");
     assert_eq!(followed.lines().unwrap(), [r#"{"id":"7"}"#]);
 }
-
-/// Prints how fast lines are read: `cargo test --release how_fast -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn how_fast_lines_are_read() {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("input");
-    let text: String = (0..20_000_000u32).map(|number| format!("key-{},{number}\n", number % 10_000)).collect();
-    fs::write(&path, text).unwrap();
-    let (source, env) = (source(&path, ""), env());
-    let start = env.clock.monotonic();
-    let mut lines = 0;
-    block_on(async {
-        let mut reader = source.reader(reader_context(&env, 0, LIMIT));
-        for split in splits(&*source).await.unwrap() {
-            reader.add_split(split).unwrap();
-            while !reader.snapshot().is_empty() {
-                if let ReaderEvent::Batch(batch) = reader.next().await.unwrap() {
-                    lines += batch.len();
-                }
-            }
-        }
-    });
-    assert_eq!(lines, 20_000_000);
-    let seconds = (env.clock.monotonic() - start).as_secs_f64();
-    println!("{:.2} million lines/s", 20.0 / seconds);
-}
