@@ -7,14 +7,18 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tidegate::api::{
     self, InputSpec, JobGraphBuilder, JobHandle, JobOptions, NodeKind, NodeSpec, OperatorNode, Outcome, Partition,
 };
-use tidegate::connectors::{Boundedness, Sink, StreamShape};
+use tidegate::connectors::{
+    Boundedness, ConnectorError, Extent, ReaderContext, Sink, Source, SourceReader, Split, SplitEnumerator, StreamShape,
+};
 use tidegate::env::Env;
 use tidegate::operator::{Limits, OnError};
 use tidegate::wasm::{EngineConfig, LoadError, OperatorSettings, WasmEngine, WasmOperatorFactory};
 use tokio::runtime::{Builder, Runtime};
+use tokio_util::sync::CancellationToken;
 
 use crate::sim::Record;
 use crate::sim::sink::{Output, SimSink, Stage};
@@ -75,13 +79,15 @@ pub struct GuestJob {
     pub records: Vec<Record>,
     /// The largest batch in which it is given them.
     pub most_records: u64,
+    /// When it is given them a second time; never if none.
+    pub encore: Option<CancellationToken>,
 }
 
 impl GuestJob {
     /// A job that fails when its guest does.
     #[must_use]
     pub fn new(guest: &'static str, records: Vec<Record>) -> Self {
-        Self { guest, limits: ample(), on_error: OnError::Fail, records, most_records: 1000 }
+        Self { guest, limits: ample(), on_error: OnError::Fail, records, most_records: 1000, encore: None }
     }
 
     /// With other limits.
@@ -102,25 +108,17 @@ impl GuestJob {
         Self { most_records: 1, ..self }
     }
 
-    /// Loads the guest and starts the job, with what the guest emits going to a sink in memory.
-    ///
-    /// # Errors
-    /// When the guest cannot be loaded.
-    pub async fn start(self) -> Result<StartedJob, LoadError> {
-        let output = Arc::default();
-        let sink = sim_sink("out", &output);
-        self.start_into(Arc::new(sink), output).await
+    /// Gives the guest its records a second time once the token is cancelled. Until then the job goes on.
+    #[must_use]
+    pub fn with_encore(self, encore: CancellationToken) -> Self {
+        Self { encore: Some(encore), ..self }
     }
 
-    /// Loads the guest and starts the job, with what the guest emits going to this sink.
+    /// Loads the guest.
     ///
     /// # Errors
-    /// When the guest cannot be loaded.
-    pub async fn start_with_sink(self, sink: Arc<dyn Sink>) -> Result<StartedJob, LoadError> {
-        self.start_into(sink, Arc::default()).await
-    }
-
-    async fn start_into(self, sink: Arc<dyn Sink>, output: Arc<Output>) -> Result<StartedJob, LoadError> {
+    /// When it cannot be loaded.
+    pub async fn load(self) -> Result<LoadedJob, LoadError> {
         let env = Env::system(PROCESS.workers.handle(), PROCESS.control.handle(), 1);
         let settings = OperatorSettings {
             job: self.guest.into(),
@@ -129,28 +127,117 @@ impl GuestJob {
             limits: self.limits,
         };
         let loaded = WasmOperatorFactory::load(&PROCESS.engine, &env, &guest_path(self.guest), settings).await?;
-        let operator = OperatorNode { factory: Arc::new(loaded), limits: self.limits, on_error: self.on_error };
-        let keyed = self.records.iter().any(|record| record.key.is_some());
+        Ok(LoadedJob { job: self, env, factory: Arc::new(loaded) })
+    }
+}
+
+/// A job whose guest is loaded.
+#[derive(Debug)]
+pub struct LoadedJob {
+    job: GuestJob,
+    env: Env,
+    factory: Arc<WasmOperatorFactory>,
+}
+
+impl LoadedJob {
+    /// Starts the job, with what the guest emits going to a sink in memory.
+    #[must_use]
+    pub fn start(self) -> StartedJob {
+        let output = Arc::default();
+        let sink = sim_sink("out", &output);
+        self.start_into(Arc::new(sink), output)
+    }
+
+    /// Starts the job, with what the guest emits going to this sink.
+    #[must_use]
+    pub fn start_with_sink(self, sink: Arc<dyn Sink>) -> StartedJob {
+        self.start_into(sink, Arc::default())
+    }
+
+    fn start_into(self, sink: Arc<dyn Sink>, output: Arc<Output>) -> StartedJob {
+        let Self { job, env, factory } = self;
+        let operator = OperatorNode { factory, limits: job.limits, on_error: job.on_error };
+        let keyed = job.records.iter().any(|record| record.key.is_some());
+        let records = Arc::new(job.records);
         let source = SimSource {
             name: "records",
-            splits: vec![Arc::new(self.records)],
+            splits: vec![records; if job.encore.is_some() { 2 } else { 1 }],
             shape: StreamShape { keyed, timed: false },
-            pace: Pace { most_records: self.most_records, delay_us: NO_DELAY },
+            pace: Pace { most_records: job.most_records, delay_us: NO_DELAY },
             boundedness: Boundedness::Bounded,
             counters: Arc::default(),
         };
+        let source: Arc<dyn Source> = match job.encore {
+            Some(encore) => Arc::new(EncoreSource { source, encore }),
+            None => Arc::new(source),
+        };
         let dead = Arc::default();
-        let mut graph = JobGraphBuilder::new(self.guest)
-            .node(node("records", NodeKind::Source(Arc::new(source)), None))
+        let mut graph = JobGraphBuilder::new(job.guest)
+            .node(node("records", NodeKind::Source(source), None))
             .node(node(GUEST_NODE, NodeKind::Operator(operator), Some(("records", keyed.then_some(Partition::Hash)))))
             .node(node("out", NodeKind::Sink(sink), Some((GUEST_NODE, None))));
-        if self.on_error == OnError::DeadLetter {
+        if job.on_error == OnError::DeadLetter {
             let letters = format!("{GUEST_NODE}.{}", api::DEAD_LETTER);
             let sink = NodeKind::Sink(Arc::new(sim_sink("dead", &dead)));
             graph = graph.node(node("dead", sink, Some((&letters, None))));
         }
         let graph = graph.build().expect("the nodes make a job");
-        Ok(StartedJob { handle: api::start(graph, env, JobOptions::new("run")), output, dead })
+        StartedJob { handle: api::start(graph, env, JobOptions::new("run")), output, dead }
+    }
+}
+
+/// A source that hands out its second split only when it is told to.
+struct EncoreSource {
+    source: SimSource,
+    encore: CancellationToken,
+}
+
+impl Source for EncoreSource {
+    fn boundedness(&self) -> Boundedness {
+        self.source.boundedness()
+    }
+
+    fn shape(&self) -> StreamShape {
+        self.source.shape()
+    }
+
+    fn cannot_replay(&self) -> Option<String> {
+        self.source.cannot_replay()
+    }
+
+    fn enumerator(&self, env: &Env) -> Box<dyn SplitEnumerator> {
+        let inner = self.source.enumerator(env);
+        Box::new(EncoreEnumerator { inner, encore: self.encore.clone(), handed_out: false })
+    }
+
+    fn reader(&self, context: ReaderContext) -> Box<dyn SourceReader> {
+        self.source.reader(context)
+    }
+}
+
+struct EncoreEnumerator {
+    inner: Box<dyn SplitEnumerator>,
+    encore: CancellationToken,
+    handed_out: bool,
+}
+
+impl SplitEnumerator for EncoreEnumerator {
+    fn start(&mut self) -> BoxFuture<'_, Result<(), ConnectorError>> {
+        self.inner.start()
+    }
+
+    fn next_split(&mut self, subtask: u32) -> BoxFuture<'_, Result<Option<Split>, ConnectorError>> {
+        Box::pin(async move {
+            if self.handed_out {
+                self.encore.cancelled().await;
+            }
+            self.handed_out = true;
+            self.inner.next_split(subtask).await
+        })
+    }
+
+    fn extent(&self) -> Option<Extent> {
+        self.inner.extent()
     }
 }
 
@@ -240,25 +327,51 @@ pub fn keyed(records: &[(&str, &str)]) -> Vec<Record> {
     records.iter().map(record).collect()
 }
 
-/// A well-behaved job to run beside others, with what must come of it.
-#[must_use]
-pub fn neighbour() -> (GuestJob, Ended) {
+/// Starts a job beside a well-behaved one with limits of its own, and waits for both. The other job has work before
+/// this one starts, while it runs, and after it has ended.
+///
+/// # Errors
+/// When the guest cannot be loaded.
+///
+/// # Panics
+/// When anything but the full and right result comes of the other job.
+pub async fn run_beside_another(
+    job: GuestJob,
+    start: impl FnOnce(LoadedJob) -> StartedJob,
+) -> Result<Ended, LoadError> {
+    let encore = CancellationToken::new();
+    let (other, expected) = neighbour(encore.clone());
+    let (job, other) = (job.load().await, other.load().await?.start());
+    let ended = match job {
+        Ok(job) => Ok(start(job).wait().await),
+        Err(error) => Err(error),
+    };
+    encore.cancel();
+    let other = other.wait().await;
+    assert!(other == expected, "the job beside went wrong: {:?}, {} records", other.error, other.output.len());
+    ended
+}
+
+/// A well-behaved job that ends after its encore, with what must come of it.
+fn neighbour(encore: CancellationToken) -> (GuestJob, Ended) {
     const KEYS: u64 = 61;
-    const RECORDS: u64 = 20_000;
+    const ROUNDS: u64 = 160;
     let record = |number: u64, value: Vec<u8>| Record {
         key: Some(format!("k{}", number % KEYS).into_bytes()),
         value,
         timestamp: None,
     };
-    let job = GuestJob::new("counts", (0..RECORDS).map(|number| record(number, b"v".to_vec())).collect());
+    let records = (0..KEYS * ROUNDS).map(|number| record(number, b"v".to_vec())).collect();
     let count = |number: u64| (number / KEYS + 1).to_le_bytes().to_vec();
+    let output: Vec<Record> = (0..2 * KEYS * ROUNDS).map(|number| record(number, count(number))).collect();
     let ended = Ended {
         error: Vec::new(),
-        output: (0..RECORDS).map(|number| record(number, count(number))).collect(),
+        output,
         dead_letters: Vec::new(),
-        records_in: RECORDS,
-        records_out: RECORDS,
+        records_in: 2 * KEYS * ROUNDS,
+        records_out: 2 * KEYS * ROUNDS,
         skipped: 0,
     };
-    (job.with_limits(Limits { memory_bytes: 16 << 20, ..ample() }), ended)
+    let limits = Limits { memory_bytes: 16 << 20, ..ample() };
+    (GuestJob::new("counts", records).with_limits(limits).with_encore(encore), ended)
 }

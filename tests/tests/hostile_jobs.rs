@@ -7,21 +7,15 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use futures_util::future;
 use tidegate::operator::{Limits, OnError};
-use tidegate_tests::guest_job::{Ended, GuestJob, ample, block_on, chain, keyed, neighbour, unkeyed};
+use tidegate_tests::guest_job::{
+    Ended, GuestJob, LoadedJob, ample, block_on, chain, keyed, run_beside_another, unkeyed,
+};
 use tidegate_tests::sim::Record;
 
 /// Runs a job beside a well-behaved one, which must come out right.
 fn run(job: GuestJob) -> Ended {
-    block_on(async {
-        let (good, expected) = neighbour();
-        let good = good.start().await.expect("the guest loads");
-        let job = job.start().await.expect("the guest loads");
-        let (ended, good) = future::join(job.wait(), good.wait()).await;
-        assert!(good == expected, "the neighbour went wrong: {:?}, {} records", good.error, good.output.len());
-        ended
-    })
+    block_on(run_beside_another(job, LoadedJob::start)).expect("the guest loads")
 }
 
 /// Checks what the user is told by a job that fails, which commits nothing.
@@ -113,20 +107,17 @@ fn slot_out_of_range() {
 
 #[test]
 fn sockets() {
-    block_on(async {
-        let (good, expected) = neighbour();
-        let good = good.start().await.expect("the guest loads");
-        let refused = GuestJob::new("connects", unkeyed(&["go"])).start().await.expect_err("it must not load");
-        let error = chain(&refused);
-        let wanted = "cannot use connects.wasm as an operator: it imports what an operator may not use:\n  \
-                      wasi:sockets/network@0.2.6, wasi:sockets/instance-network@0.2.6, wasi:sockets/udp@0.2.6, \
-                      wasi:sockets/udp-create-socket@0.2.6, wasi:sockets/tcp@0.2.6, \
-                      wasi:sockets/tcp-create-socket@0.2.6, wasi:sockets/ip-name-lookup@0.2.6: operators have no \
-                      network (componentize-py: build with --stub-wasi)";
-        let path = refused.path.display().to_string();
-        assert_eq!(error.iter().map(|link| link.replace(&path, "connects.wasm")).collect::<Vec<_>>(), [wanted]);
-        assert!(good.wait().await == expected, "the neighbour went wrong");
-    });
+    let job = GuestJob::new("connects", unkeyed(&["go"]));
+    let refused = block_on(run_beside_another(job, LoadedJob::start)).expect_err("it must not load");
+    let path = refused.path.display().to_string();
+    let error: Vec<String> = chain(&refused).iter().map(|link| link.replace(&path, "connects.wasm")).collect();
+    assert_eq!(
+        error,
+        ["cannot use connects.wasm as an operator: it imports what an operator may not use:\n  \
+          wasi:sockets/network@0.2.6, wasi:sockets/instance-network@0.2.6, wasi:sockets/udp@0.2.6, \
+          wasi:sockets/udp-create-socket@0.2.6, wasi:sockets/tcp@0.2.6, wasi:sockets/tcp-create-socket@0.2.6, \
+          wasi:sockets/ip-name-lookup@0.2.6: operators have no network (componentize-py: build with --stub-wasi)"]
+    );
 }
 
 #[test]
