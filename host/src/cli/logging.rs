@@ -85,7 +85,7 @@ mod tests {
         for good in ["info", "WARN", "warn,tidegate::wasm=debug", "off"] {
             assert!(filter("--log", good).is_ok(), "{good}");
         }
-        let error = filter("--log", "warn,verbose").err().expect("an error").to_string();
+        let error = filter("--log", "warn,verbose").expect_err("an error").to_string();
         assert!(error.starts_with("error: --log: \"verbose\" is not a log level; use off, error, warn,"), "{error}");
         assert!(filter("--log", "tidegate=loud").is_err());
     }
