@@ -1,7 +1,12 @@
 //! tidegate: stateful stream processing with WebAssembly operators.
+//!
+//! The program `tidegate` runs jobs from files; see [`cli`]. A program that embeds tidegate builds an
+//! [`api::JobGraph`], of components ([`wasm::WasmOperatorFactory`]), operators of its own ([`operator::NativeFactory`])
+//! and connectors ([`connectors`]), and starts it with [`api::start`] in an [`env::Env`].
+//!
+//! `ARCHITECTURE.md` in the repository is the map of the modules and of what holds in each.
 
 pub mod api;
-
 pub mod cli;
 pub mod clock;
 mod closest;
