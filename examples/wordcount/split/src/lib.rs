@@ -3,19 +3,11 @@
 use serde::Deserialize;
 use tidegate_sdk::{Context, Error, Operator, Record, Setup};
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Config {
-    /// Whether `The` and `the` are one word. Of letters only those of ASCII change.
+    /// Whether `The` and `the` are one word; false unless said. Only letters of ASCII change.
     lowercase: bool,
-}
-
-// Written out, because it says what a job file without the field means.
-#[allow(clippy::derivable_impls)]
-impl Default for Config {
-    fn default() -> Self {
-        Self { lowercase: false }
-    }
 }
 
 struct Split {
