@@ -196,6 +196,15 @@ fn a_missing_input_file_is_named() {
 }
 
 #[test]
+fn a_missing_input_file_costs_no_earlier_result() {
+    let job = Job::new(&format!("{FILE_TO_FILE}existing = \"replace\"\n"));
+    job.write("input.txt", "one\n");
+    assert_eq!(job.tidegate(&["run", "job.toml"]).code(), 0);
+    assert_eq!(job.tidegate(&["run", "job.toml", "--set", "sources.lines.path=inptu.txt"]).code(), 1);
+    assert_eq!(job.committed("out"), b"one\n");
+}
+
+#[test]
 fn an_unreadable_input_file_is_named() {
     use std::os::unix::fs::PermissionsExt;
 

@@ -208,7 +208,7 @@ async fn follow(
             () = signals.next() => {
                 if cancelled {
                     show.screen.draw_nothing();
-                    show.screen.print("stopped at once: nothing was committed\n");
+                    show.screen.print("stopped at once: if the job was committing, a part of its output is committed, else none is\n");
                     std::process::exit(130);
                 }
                 cancelled = true;

@@ -3,7 +3,7 @@
 use super::exit::chain;
 use super::numbers::{grouped, rate, size, time};
 use super::progress::{NodeSnapshot, Role, Snapshot, given_up};
-use crate::api::{JobReport, Outcome};
+use crate::api::{JobError, JobReport, Outcome};
 
 /// The summary of a job for people, with its newline. What the sinks `at_once` wrote stays after a failure.
 pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot, at_once: &[String]) -> String {
@@ -22,7 +22,11 @@ pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot, at_once: &
             } else {
                 format!(", but what {} wrote stays", at_once.join(", "))
             };
-            (Some(chain(error)), format!("{job} failed after {elapsed}: {counts}; nothing was committed{stays}"))
+            let committed = match error {
+                JobError::Commit { .. } => "the commit broke off, so a part of the output may be committed",
+                _ => "nothing was committed",
+            };
+            (Some(chain(error)), format!("{job} failed after {elapsed}: {counts}; {committed}{stays}"))
         }
     };
     let widest = last.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);

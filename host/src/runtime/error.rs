@@ -43,6 +43,14 @@ pub enum JobError {
         /// What happened.
         source: ConnectorError,
     },
+    /// Output was complete and durable, but could not all be made visible.
+    #[error("could not commit the output of sink {sink}")]
+    Commit {
+        /// The sink.
+        sink: String,
+        /// What happened.
+        source: ConnectorError,
+    },
     /// The records of an edge have no keys to hash.
     #[error(
         "{sender} sends records without keys to {receiver}, which hashes keys: set keys in {sender}, or use another partition"

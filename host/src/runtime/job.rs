@@ -58,7 +58,7 @@ pub enum Outcome {
     Finished,
     /// It was asked to end, and what was written until then was committed.
     Cancelled,
-    /// It failed; nothing was committed.
+    /// It failed. Nothing was committed, unless the error is [`JobError::Commit`]: then a part may have been.
     Failed(JobError),
 }
 
@@ -112,12 +112,13 @@ impl Job {
     }
 
     async fn run_to_outcome(&self, summaries: &mut Vec<(String, String)>) -> Result<Outcome, JobError> {
+        // Input first: where it is missing, what an earlier run wrote must stay.
+        let splits = self.start_enumerators().await?;
         for node in self.graph.nodes() {
             if let NodeKind::Sink(sink) = &node.kind {
                 sink.prepare_target(&self.env).await.map_err(|source| failed_node("sink", node, source))?;
             }
         }
-        let splits = self.start_enumerators().await?;
         let ends = self.run_subtasks(splits).await;
         let written = match ends {
             Ok(ends) => ends,
@@ -296,7 +297,7 @@ impl Job {
                 }));
             }
             let committed = sink.committer(&self.env).commit(committables).await;
-            committed.map_err(|source| failed_node("sink", node, source))?;
+            committed.map_err(|source| JobError::Commit { sink: node.name.clone(), source })?;
         }
         Ok(())
     }

@@ -49,22 +49,32 @@ impl PendingPart {
         Ok(part)
     }
 
+    /// The names of the file before and after the commit.
+    fn paths(&self) -> (PathBuf, PathBuf) {
+        let name = PartName { run: self.run.clone(), subtask: self.subtask, sequence: self.sequence };
+        (self.directory.join(name.pending()), self.directory.join(name.to_string()))
+    }
+
+    /// Finds the file under one of its names. All are looked for before the first is renamed, so that output of which a
+    /// part is gone is not committed by halves.
+    fn check(&self) -> Result<(), ConnectorError> {
+        let (pending, committed) = self.paths();
+        if pending.is_file() || committed.is_file() {
+            return Ok(());
+        }
+        Err(ConnectorError::Other(format!(
+            "prepared output is gone: neither {} nor {} exists; its records are lost unless the job starts from an \
+             earlier point",
+            pending.display(),
+            committed.display()
+        )))
+    }
+
     /// Renames the file, or finds that this was done before.
     fn commit(&self) -> Result<(), ConnectorError> {
-        let name = PartName { run: self.run.clone(), subtask: self.subtask, sequence: self.sequence };
-        let (pending, committed) = (self.directory.join(name.pending()), self.directory.join(name.to_string()));
+        let (pending, committed) = self.paths();
         match fs::rename(&pending, &committed) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if committed.is_file() {
-                    return Ok(());
-                }
-                Err(ConnectorError::Other(format!(
-                    "prepared output is gone: neither {} nor {} exists; its records are lost unless the job starts from \
-                     an earlier point",
-                    pending.display(),
-                    committed.display()
-                )))
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.check(),
             outcome => outcome.map_err(|error| file_error("commit", &pending, error)),
         }
     }
@@ -85,12 +95,10 @@ impl FileCommitter {
 impl Committer for FileCommitter {
     fn commit(&mut self, committables: Vec<Committable>) -> BoxFuture<'_, Result<(), ConnectorError>> {
         let work = move || {
-            let mut directories = BTreeSet::new();
-            for committable in &committables {
-                let part = PendingPart::decode(committable)?;
-                part.commit()?;
-                directories.insert(part.directory);
-            }
+            let parts = committables.iter().map(PendingPart::decode).collect::<Result<Vec<_>, _>>()?;
+            parts.iter().try_for_each(PendingPart::check)?;
+            parts.iter().try_for_each(PendingPart::commit)?;
+            let directories: BTreeSet<&Path> = parts.iter().map(|part| part.directory.as_path()).collect();
             // Also for files that were there already: the crash may have come between the rename and this.
             directories.iter().try_for_each(|directory| sync_directory(directory))
         };

@@ -93,6 +93,23 @@ fn parts_roll_at_their_size_and_lose_nothing() {
 }
 
 #[test]
+fn output_of_which_a_part_is_gone_is_not_committed_by_halves() {
+    let dir = TempDir::new().unwrap();
+    let sink = sink(dir.path(), "");
+    let mut committables = Vec::new();
+    for subtask in 0..2 {
+        let mut writer = sink.writer(writer_context(&env(), subtask, "r1"));
+        block_on(writer.write(&batch(&["a"]))).unwrap();
+        committables.extend(block_on(writer.prepare()).unwrap());
+    }
+    let pending = names(dir.path());
+    fs::remove_file(dir.path().join(&pending[1])).unwrap();
+    let error = block_on(sink.committer(&env()).commit(committables)).unwrap_err();
+    assert!(error.to_string().starts_with("prepared output is gone"), "{error}");
+    assert_eq!(names(dir.path()), pending[..1]);
+}
+
+#[test]
 fn keys_are_written_on_demand() {
     let dir = TempDir::new().unwrap();
     let sink = sink(dir.path(), "key = true\nseparator = \"=\"");
