@@ -8,6 +8,7 @@ use hashbrown::HashTable;
 
 use super::super::Fault;
 use super::scope::Scope;
+use super::slot_map::SlotMap;
 use super::{Target, check_result};
 use crate::protocol::key_group;
 use crate::record::{Column, OptionalColumn};
@@ -24,16 +25,17 @@ struct Chain {
     /// Writes before this one do not count, nor does what the backend has, if the slot was cleared.
     since: u32,
     cleared: bool,
-    touched: bool,
 }
 
-const UNTOUCHED: Chain = Chain { newest: NONE, since: 0, cleared: false, touched: false };
+impl Default for Chain {
+    fn default() -> Self {
+        Self { newest: NONE, since: 0, cleared: false }
+    }
+}
 
 /// Staged writes of a map state.
 pub(super) struct StagedEntries {
-    /// For each slot; or nothing.
-    chains: Vec<Chain>,
-    touched: Vec<u32>,
+    chains: SlotMap<Chain>,
     /// Whether any slot was cleared.
     any_cleared: bool,
     /// The log: slot, key of the entry, value or its removal, and the write to the same slot before it.
@@ -51,8 +53,7 @@ impl StagedEntries {
     /// Nothing is staged.
     pub(super) fn new() -> Self {
         Self {
-            chains: Vec::new(),
-            touched: Vec::new(),
+            chains: SlotMap::default(),
             any_cleared: false,
             slots: Vec::new(),
             keys: Column::new(),
@@ -66,9 +67,7 @@ impl StagedEntries {
 
     /// Forgets everything.
     pub(super) fn reset(&mut self) {
-        for slot in self.touched.drain(..) {
-            self.chains[slot as usize] = UNTOUCHED;
-        }
+        self.chains.reset();
         self.any_cleared = false;
         self.slots.clear();
         self.keys.clear();
@@ -84,29 +83,17 @@ impl StagedEntries {
         self.keys.byte_size() + self.values.values().byte_size() + self.slots.len() * per_write
     }
 
-    fn chain(&mut self, slots: usize, slot: u32) -> &mut Chain {
-        if self.chains.len() < slots {
-            self.chains.resize(slots, UNTOUCHED);
-        }
-        let chain = &mut self.chains[slot as usize];
-        if !chain.touched {
-            chain.touched = true;
-            self.touched.push(slot);
-        }
-        chain
-    }
-
     /// Empties the map of one of `slots` slots.
     pub(super) fn clear(&mut self, slots: usize, slot: u32) {
         let since = self.slots.len() as u32;
-        *self.chain(slots, slot) = Chain { newest: NONE, since, cleared: true, touched: true };
+        *self.chains.touch(slots, slot) = Chain { newest: NONE, since, cleared: true };
         self.any_cleared = true;
     }
 
     /// Sets or removes an entry in the map of one of `slots` slots.
     pub(super) fn write(&mut self, slots: usize, slot: u32, key: &[u8], value: Option<&[u8]>) {
         let write = self.slots.len() as u32;
-        let previous = std::mem::replace(&mut self.chain(slots, slot).newest, write);
+        let previous = std::mem::replace(&mut self.chains.touch(slots, slot).newest, write);
         self.previous.push(previous);
         self.slots.push(slot);
         self.keys.push(key);
@@ -114,7 +101,7 @@ impl StagedEntries {
     }
 
     fn staged(&self, slot: u32) -> Chain {
-        self.chains.get(slot as usize).copied().unwrap_or(UNTOUCHED)
+        self.chains.get(slot).unwrap_or_default()
     }
 
     /// Whether the map of a slot was emptied, so that the backend's entries do not count.
@@ -166,10 +153,7 @@ impl StagedEntries {
 
     /// What was written to an entry, if something was. The index must be up to date.
     fn staged_entry(&self, slot: u32, key: &[u8]) -> Option<Option<&[u8]>> {
-        let chain = self.staged(slot);
-        if !chain.touched {
-            return None;
-        }
+        let chain = self.chains.get(slot)?;
         let is_it = |&write: &u32| self.slots[write as usize] == slot && self.keys.get(write as usize) == key;
         let newest = self.index.find(self.hash(slot, key), is_it).filter(|&&write| write >= chain.since);
         match newest {
@@ -187,7 +171,7 @@ impl StagedEntries {
         keys: &Column,
     ) -> Result<OptionalColumn, Fault> {
         let mut out = OptionalColumn::new();
-        if self.touched.is_empty() {
+        if self.chains.touched().is_empty() {
             let positions: Vec<u32> = slots.iter().map(|&slot| scope.position(slot)).collect();
             let named = scope.keys(&positions);
             let bytes = target.backend.get_entries(target.state, named, keys, target.limit, &mut out)?;
@@ -230,7 +214,7 @@ impl StagedEntries {
             }
             return Ok(());
         }
-        let cleared = self.touched.iter().filter(|&&slot| self.is_cleared(slot));
+        let cleared = self.chains.touched().iter().filter(|&&slot| self.is_cleared(slot));
         let positions: Vec<u32> = cleared.map(|&slot| scope.position(slot)).collect();
         target.backend.clear(target.state, scope.keys(&positions))?;
         let (mut positions, mut keys, mut values) = (Vec::new(), Column::new(), OptionalColumn::new());

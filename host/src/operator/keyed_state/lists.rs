@@ -5,6 +5,7 @@
 
 use super::super::Fault;
 use super::scope::Scope;
+use super::slot_map::SlotMap;
 use super::{Target, check_result};
 use crate::record::{Column, Lists};
 use crate::state::StateError;
@@ -19,17 +20,18 @@ struct Chain {
     last: u32,
     /// The items take the place of the backend's list, and are not behind it.
     replaces: bool,
-    touched: bool,
 }
 
-const UNTOUCHED: Chain = Chain { first: NONE, last: NONE, replaces: false, touched: false };
+impl Default for Chain {
+    fn default() -> Self {
+        Self { first: NONE, last: NONE, replaces: false }
+    }
+}
 
 /// Staged writes of a list state.
 #[derive(Debug, Default)]
 pub(super) struct StagedLists {
-    /// For each slot; or nothing.
-    chains: Vec<Chain>,
-    touched: Vec<u32>,
+    chains: SlotMap<Chain>,
     items: Column,
     /// The item behind each item in its list.
     next: Vec<u32>,
@@ -38,9 +40,7 @@ pub(super) struct StagedLists {
 impl StagedLists {
     /// Forgets everything.
     pub(super) fn reset(&mut self) {
-        for slot in self.touched.drain(..) {
-            self.chains[slot as usize] = UNTOUCHED;
-        }
+        self.chains.reset();
         self.items.clear();
         self.next.clear();
     }
@@ -50,27 +50,15 @@ impl StagedLists {
         self.items.byte_size() + self.next.len() * size_of::<u32>()
     }
 
-    fn chain(&mut self, slots: usize, slot: u32) -> &mut Chain {
-        if self.chains.len() < slots {
-            self.chains.resize(slots, UNTOUCHED);
-        }
-        let chain = &mut self.chains[slot as usize];
-        if !chain.touched {
-            chain.touched = true;
-            self.touched.push(slot);
-        }
-        chain
-    }
-
     /// Empties the list of one of `slots` slots.
     pub(super) fn clear(&mut self, slots: usize, slot: u32) {
-        *self.chain(slots, slot) = Chain { replaces: true, touched: true, ..UNTOUCHED };
+        *self.chains.touch(slots, slot) = Chain { replaces: true, ..Chain::default() };
     }
 
     /// Appends an item to the list of one of `slots` slots.
     pub(super) fn append(&mut self, slots: usize, slot: u32, item: &[u8]) {
         let position = self.next.len() as u32;
-        let chain = self.chain(slots, slot);
+        let chain = self.chains.touch(slots, slot);
         let before = std::mem::replace(&mut chain.last, position);
         if before == NONE {
             chain.first = position;
@@ -82,7 +70,7 @@ impl StagedLists {
     }
 
     fn staged(&self, slot: u32) -> Chain {
-        self.chains.get(slot as usize).copied().unwrap_or(UNTOUCHED)
+        self.chains.get(slot).unwrap_or_default()
     }
 
     fn items(&self, chain: Chain) -> impl Iterator<Item = &[u8]> + Clone {
@@ -101,7 +89,7 @@ impl StagedLists {
         let mut read = Lists::new();
         let mut bytes = target.backend.load_lists(target.state, scope.keys(&positions), target.limit, &mut read)?;
         check_result("load-lists", bytes, target.limit)?;
-        if self.touched.is_empty() {
+        if self.chains.touched().is_empty() {
             return Ok(read);
         }
         let mut out = Lists::new();
@@ -124,7 +112,7 @@ impl StagedLists {
     /// Writes what is staged to the backend.
     pub(super) fn commit(&self, target: &mut Target<'_>, scope: &Scope) -> Result<(), StateError> {
         let positions = |choose: &dyn Fn(Chain) -> bool| -> Vec<u32> {
-            let chosen = self.touched.iter().filter(|&&slot| choose(self.staged(slot)));
+            let chosen = self.chains.touched().iter().filter(|&&slot| choose(self.staged(slot)));
             chosen.map(|&slot| scope.position(slot)).collect()
         };
         let replaced = positions(&|chain| chain.replaces);
@@ -134,7 +122,7 @@ impl StagedLists {
         let appended = positions(&|chain| chain.first != NONE);
         if !appended.is_empty() {
             let mut lists = Lists::new();
-            let chains = self.touched.iter().map(|&slot| self.staged(slot));
+            let chains = self.chains.touched().iter().map(|&slot| self.staged(slot));
             chains.filter(|chain| chain.first != NONE).for_each(|chain| lists.push(self.items(chain)));
             target.backend.append_lists(target.state, scope.keys(&appended), &lists)?;
         }

@@ -9,6 +9,7 @@ mod entries;
 mod lists;
 mod scan;
 mod scope;
+mod slot_map;
 #[cfg(test)]
 mod tests;
 mod values;
