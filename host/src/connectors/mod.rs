@@ -22,6 +22,6 @@ mod testing;
 
 pub use error::ConnectorError;
 pub use sink::{Commit, Committable, Committer, Sink, SinkWriter, WriterContext};
-pub use source::{
-    Boundedness, Extent, ReaderContext, ReaderEvent, Source, SourceReader, Split, SplitEnumerator, StreamShape,
-};
+pub use source::{Boundedness, Extent, ReaderContext, ReaderEvent, Source, SourceReader, Split, SplitEnumerator};
+
+pub use crate::record::StreamShape;

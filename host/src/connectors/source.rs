@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use super::ConnectorError;
 use crate::env::Env;
 use crate::id::SubtaskId;
-use crate::record::Batch;
+use crate::record::{Batch, StreamShape};
 
 /// Whether a source ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,15 +18,6 @@ pub enum Boundedness {
     Bounded,
     /// It goes on until the job is stopped.
     Unbounded,
-}
-
-/// What the records of a stream carry, as a whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamShape {
-    /// Whether records have keys.
-    pub keyed: bool,
-    /// Whether records have event times.
-    pub timed: bool,
 }
 
 /// How much there is to read in all, as far as it is known.

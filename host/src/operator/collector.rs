@@ -13,7 +13,7 @@ use std::task::Poll;
 
 use super::{Fault, GuestFault, RuleViolation, SideOutput};
 use crate::id::OutputId;
-use crate::record::Batch;
+use crate::record::{Batch, StreamShape};
 
 /// What happens to emitted records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,25 +74,7 @@ impl EmitSlot {
 struct Output {
     id: OutputId,
     name: String,
-    shape: Option<Shape>,
-}
-
-/// What the records of a stream carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shape {
-    keyed: bool,
-    timed: bool,
-}
-
-impl Shape {
-    fn describe(self) -> &'static str {
-        match (self.keyed, self.timed) {
-            (true, true) => "keys and timestamps",
-            (true, false) => "keys and no timestamps",
-            (false, true) => "timestamps and no keys",
-            (false, false) => "neither keys nor timestamps",
-        }
-    }
+    shape: Option<StreamShape>,
 }
 
 /// The output side of a call context.
@@ -168,7 +150,7 @@ impl Collector {
                 return Err(RuleViolation::RecordSize { bytes, limit });
             }
         }
-        let now = Shape { keyed: batch.is_keyed(), timed: !batch.timestamps().is_empty() };
+        let now = batch.shape();
         let output = &mut self.outputs[index];
         let before = *output.shape.get_or_insert(now);
         if before != now {

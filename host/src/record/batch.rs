@@ -8,6 +8,27 @@ use std::ops::Range;
 
 use super::{Column, MalformedColumn, Timestamp};
 
+/// What the records of a stream carry, as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamShape {
+    /// Whether records have keys.
+    pub keyed: bool,
+    /// Whether records have event times.
+    pub timed: bool,
+}
+
+impl StreamShape {
+    /// What the records have, for people.
+    pub(crate) fn describe(self) -> &'static str {
+        match (self.keyed, self.timed) {
+            (true, true) => "keys and timestamps",
+            (true, false) => "keys and no timestamps",
+            (false, true) => "timestamps and no keys",
+            (false, false) => "neither keys nor timestamps",
+        }
+    }
+}
+
 /// Records, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
@@ -128,6 +149,12 @@ impl Batch {
         !self.keys.is_empty()
     }
 
+    /// What the records carry. Nothing for a batch without records.
+    #[must_use]
+    pub fn shape(&self) -> StreamShape {
+        StreamShape { keyed: self.is_keyed(), timed: !self.timestamps.is_empty() }
+    }
+
     /// The key of a record, if the stream is keyed.
     #[must_use]
     pub fn key(&self, record: usize) -> Option<&[u8]> {
@@ -163,9 +190,7 @@ impl Batch {
     pub fn same_shape(&self, other: &Self) -> bool {
         self.is_empty()
             || other.is_empty()
-            || (self.is_keyed() == other.is_keyed()
-                && self.timestamps.is_empty() == other.timestamps.is_empty()
-                && self.hashes.is_empty() == other.hashes.is_empty())
+            || (self.shape() == other.shape() && self.hashes.is_empty() == other.hashes.is_empty())
     }
 
     /// Appends records `range` of another batch of the same shape.

@@ -6,6 +6,6 @@ mod batch;
 mod column;
 mod message;
 
-pub use batch::{Batch, MalformedBatch};
+pub use batch::{Batch, MalformedBatch, StreamShape};
 pub use column::{Column, Lists, MalformedColumn, OptionalColumn};
 pub use message::{Message, Timestamp, Watermark};
