@@ -1,9 +1,9 @@
 //! The `tidegate` command as a user meets it: exit codes, what is on stdout and stderr, and what is on disk afterwards.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Lines, Read};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -311,9 +311,7 @@ input = "numbers"
 path = "out"
 "#,
     );
-    let mut command = job.command(&["run", "job.toml", "--json"]);
-    let mut running = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs"));
-    let mut stdout = BufReader::new(running.0.stdout.take().expect("a pipe")).lines();
+    let (mut running, mut stdout) = Running::start(&job, &["run", "job.toml", "--json"]);
     let progress: Value = serde_json::from_str(&stdout.next().expect("a line").expect("UTF-8")).expect("JSON");
     assert_eq!(progress["event"], "progress");
     assert_eq!(progress["percent"], Value::Null);
@@ -321,9 +319,7 @@ path = "out"
     let last = stdout.map(|line| line.expect("UTF-8")).last().expect("a summary");
     let summary: Value = serde_json::from_str(&last).expect("JSON");
     assert_eq!((&summary["event"], &summary["outcome"]), (&"summary".into(), &"cancelled".into()));
-    let mut stderr = String::new();
-    running.0.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("UTF-8");
-    assert_eq!(running.0.wait().expect("an end").code(), Some(0), "{stderr}");
+    let stderr = running.end_well();
     assert!(stderr.contains("cancelling after"), "{stderr}");
     // What was read before the end was written and committed: the numbers from 1, without a gap.
     let written = summary["records_written"].as_u64().expect("a count");
@@ -346,15 +342,11 @@ connector = "stdout"
 input = "numbers"
 "#,
     );
-    let mut command = job.command(&["run", "job.toml"]);
-    let mut running = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs"));
-    let mut stdout = BufReader::new(running.0.stdout.take().expect("a pipe")).lines();
+    let (mut running, mut stdout) = Running::start(&job, &["run", "job.toml"]);
     assert_eq!(stdout.next().expect("a line").expect("UTF-8"), "1");
     running.signal("-TERM");
     let written = 1 + stdout.count();
-    let mut stderr = String::new();
-    running.0.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("UTF-8");
-    assert_eq!(running.0.wait().expect("an end").code(), Some(0), "{stderr}");
+    let stderr = running.end_well();
     let said = stderr.lines().find(|line| line.starts_with("endless cancelled after ")).expect("what it did");
     let written_line = stderr.lines().last().expect("a line about the sink").replace(',', "");
     assert!(said.ends_with("; what was written until then was committed"), "{stderr}");
@@ -365,6 +357,23 @@ input = "numbers"
 struct Running(Child);
 
 impl Running {
+    /// Starts the command, with its output to be read.
+    fn start(job: &Job, arguments: &[&str]) -> (Self, Lines<BufReader<ChildStdout>>) {
+        let mut command = job.command(arguments);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut running = Self(child.expect("the command runs"));
+        let stdout = BufReader::new(running.0.stdout.take().expect("a pipe")).lines();
+        (running, stdout)
+    }
+
+    /// Waits for the end, which must be with exit code 0; returns what was written to stderr.
+    fn end_well(&mut self) -> String {
+        let mut stderr = String::new();
+        self.0.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("UTF-8");
+        assert_eq!(self.0.wait().expect("an end").code(), Some(0), "{stderr}");
+        stderr
+    }
+
     fn signal(&self, signal: &str) {
         let status = Command::new("kill").args([signal, &self.0.id().to_string()]).status();
         assert!(status.expect("kill runs").success());
