@@ -9,12 +9,9 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
 use super::channel::ChannelReceiver;
-use super::output::BATCH_BYTES;
+use super::output::{BATCH_BYTES, WHOLE_BATCH_RECORDS};
 use crate::protocol::watermark::WatermarkMerge;
 use crate::record::{Batch, Message, Watermark};
-
-/// Joining stops at this many records; a batch that has them by itself is not joined with others.
-const LARGE_BATCH_RECORDS: usize = 512;
 
 /// What an input gate has for its subtask.
 #[derive(Debug, PartialEq, Eq)]
@@ -125,7 +122,7 @@ impl InputGate {
             *joined = Some((input, batch));
             return None;
         };
-        if *before != input || !gathered.same_shape(&batch) || batch.len() >= LARGE_BATCH_RECORDS {
+        if *before != input || !gathered.same_shape(&batch) || batch.len() >= WHOLE_BATCH_RECORDS {
             return Some(batch);
         }
         gathered.extend_range(&batch, 0..batch.len());
@@ -148,7 +145,7 @@ impl InputGate {
 }
 
 fn is_large(joined: Option<&(u32, Batch)>) -> bool {
-    joined.is_some_and(|(_, batch)| batch.len() >= LARGE_BATCH_RECORDS || batch.byte_size() >= BATCH_BYTES)
+    joined.is_some_and(|(_, batch)| batch.len() >= WHOLE_BATCH_RECORDS || batch.byte_size() >= BATCH_BYTES)
 }
 
 #[cfg(test)]

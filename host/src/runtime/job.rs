@@ -166,7 +166,7 @@ impl Job {
             let head = self.graph.node(chain.nodes[0]);
             for index in 0..head.parallelism {
                 let setup = self.subtask(chain, &chains, index, &mut channels, &splits);
-                let place = SubtaskId { node: head.name.clone(), index }.to_string();
+                let place = self.subtask_id(chain.nodes[0], index).to_string();
                 let name = format!("{}/{place}", self.graph.name());
                 let task = task::spawn(&*self.env.workers, name, subtask::run(setup));
                 running.push(async move { (place, task.await) });
@@ -204,7 +204,7 @@ impl Job {
         let mut stages = &chain.nodes[..];
         let source = if let NodeKind::Source(source) = &self.graph.node(head).kind {
             stages = &stages[1..];
-            let subtask = SubtaskId { node: self.graph.node(head).name.clone(), index };
+            let subtask = self.subtask_id(head, index);
             let context = ReaderContext {
                 subtask: subtask.clone(),
                 env: self.env.clone(),
@@ -231,7 +231,7 @@ impl Job {
 
     fn stage(&self, id: NodeId, index: u32, chains: &Chains, channels: &mut Channels) -> StageSetup {
         let node = self.graph.node(id);
-        let subtask = SubtaskId { node: node.name.clone(), index };
+        let subtask = self.subtask_id(id, index);
         match &node.kind {
             NodeKind::Operator(operator) => StageSetup::Operator(Box::new(OperatorSetup {
                 subtask,
@@ -274,6 +274,10 @@ impl Job {
             },
             gathering: false,
         }
+    }
+
+    fn subtask_id(&self, node: NodeId, index: u32) -> SubtaskId {
+        SubtaskId { node: self.graph.node(node).name.clone(), index }
     }
 
     fn subtask_metrics(&self, node: NodeId, index: u32) -> Arc<SubtaskMetrics> {

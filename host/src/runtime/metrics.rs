@@ -36,12 +36,8 @@ impl Counter {
 pub struct SubtaskMetrics {
     /// Records that came in; for a source, records read.
     pub records_in: Counter,
-    /// Bytes of them.
-    pub bytes_in: Counter,
     /// Records that went out, to all outputs; for a sink, records written.
     pub records_out: Counter,
-    /// Batches that came in.
-    pub batches_in: Counter,
     /// Records dropped by `on-error = "skip"`.
     pub skipped: Counter,
     /// Records sent to the dead-letter output.

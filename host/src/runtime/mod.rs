@@ -7,6 +7,7 @@ mod chain;
 pub mod channel;
 mod error;
 mod failed_record;
+mod fault_search;
 mod input;
 mod job;
 pub mod metrics;

@@ -3,11 +3,10 @@
 //! With `on-error = "fail"` output streams out while a call runs, and any fault fails the job; the record at fault is
 //! then looked for by dry runs whose effects are thrown away. With `skip` and `dead-letter` output is held back until a
 //! call has returned, a failed batch is bisected on fresh instances, and only records that fail by themselves are given
-//! up. `protocol::bisection` decides what is tried; this module makes the calls.
+//! up. `runtime::fault_search` decides what is tried; this module makes the calls.
 //!
 //! What always holds: what a failed call wrote or held back is gone, and output leaves in the order of the records.
 
-use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use std::time::Duration;
 use super::chain::{Outputs, Stage};
 use super::error::{Failure, JobError};
 use super::failed_record::{DeadLetter, describe};
+use super::fault_search::FaultSearch;
 use super::metrics::SubtaskMetrics;
 use super::output::{BATCH_BYTES, BATCH_RECORDS};
 use super::skip_budget::SkipBudget;
@@ -26,7 +26,7 @@ use crate::operator::{
     Call, CallContext, Collector, EmitMode, EmitSlot, Fault, GuestFault, KeyedState, Limits, OnError, Operator,
     OperatorFactory, Rejection,
 };
-use crate::protocol::bisection::{Bisection, Step};
+use crate::protocol::bisection::Step;
 use crate::record::{Batch, Watermark};
 use crate::state::MemoryBackend;
 
@@ -35,9 +35,6 @@ const CALL_BYTES: usize = 16 * BATCH_BYTES;
 
 /// One answer of keyed state to an operator may take this many bytes.
 const RESULT_BYTES: u64 = 16 << 20;
-
-/// The search for the record at fault may take so many times the time that one call may take.
-const SEARCH_CALLS: u32 = 10;
 
 /// An operator, its context and what it sends to.
 pub(super) struct OperatorStage {
@@ -111,7 +108,6 @@ impl OperatorStage {
         batch: Batch,
     ) -> Result<Option<Batch>, Failure> {
         self.metrics.records_in.add(batch.len() as u64);
-        self.metrics.bytes_in.add(batch.byte_size() as u64);
         if let Some(pieces) = pieces(&batch) {
             for piece in pieces {
                 self.process_piece(rest, input, Arc::new(batch.slice(piece))).await?;
@@ -124,7 +120,6 @@ impl OperatorStage {
     }
 
     async fn process_piece(&mut self, rest: &mut [Stage], input: u32, batch: Arc<Batch>) -> Result<(), Failure> {
-        self.metrics.batches_in.add(1);
         match self.on_error {
             OnError::Fail => self.process_or_fail(rest, input, batch).await,
             OnError::Skip | OnError::DeadLetter => self.process_or_skip(rest, input, batch).await,
@@ -136,7 +131,7 @@ impl OperatorStage {
         let fault = match self.invoke(rest, call, EmitMode::Stream).await {
             Ok(()) => match self.context.take_rejections().into_iter().next() {
                 None => return self.accept().await,
-                Some(Rejection { position, reason }) => Fault::Guest(GuestFault::Rejected { reason, position }),
+                Some(rejection) => rejected(rejection).into(),
             },
             Err(CallFailure::Elsewhere(failure)) => return Err(failure),
             Err(CallFailure::Fault(fault)) => fault,
@@ -159,12 +154,10 @@ impl OperatorStage {
         batch: &Batch,
         first: GuestFault,
     ) -> Result<(Option<usize>, Fault), Failure> {
-        let mut search = Bisection::new(batch.len(), first.position());
-        let mut faults = FaultLog::new(batch.len(), first.clone());
-        let deadline = self.clock.monotonic() + self.limits.call * SEARCH_CALLS;
-        while self.clock.monotonic() < deadline {
+        let mut search = FaultSearch::new(batch.len(), first, &self.limits, self.clock.monotonic());
+        while !search.is_over(self.clock.monotonic()) {
             match search.next_step() {
-                Some(Step::Poison(record)) => return Ok((Some(record), faults.take(record).into())),
+                Some(Step::Poison(record)) => return Ok((Some(record), search.take_fault(record).into())),
                 None => break,
                 Some(Step::Try(range)) => {
                     self.renew().await?;
@@ -178,34 +171,29 @@ impl OperatorStage {
                     };
                     self.context.abandon();
                     if let Some(fault) = fault {
-                        search.failed(range.clone(), faults.add(&range, fault));
+                        search.failed(range, fault);
                     }
                 }
             }
         }
-        Ok((None, first.into()))
+        Ok((None, search.into_first().into()))
     }
 
     async fn process_or_skip(&mut self, rest: &mut [Stage], input: u32, batch: Arc<Batch>) -> Result<(), Failure> {
         let Some(first) = self.attempt(rest, input, &batch, 0..batch.len()).await? else { return Ok(()) };
-        let mut search = Bisection::new(batch.len(), first.position());
-        let mut faults = FaultLog::new(batch.len(), first.clone());
-        let deadline = self.clock.monotonic() + self.limits.call * SEARCH_CALLS;
+        let mut search = FaultSearch::new(batch.len(), first, &self.limits, self.clock.monotonic());
         while let Some(step) = search.next_step() {
             match step {
                 Step::Poison(record) => {
-                    let fault = faults.take(record);
+                    let fault = search.take_fault(record);
                     self.give_up(rest, &batch, record, fault).await?;
                 }
                 Step::Try(range) => {
-                    if self.clock.monotonic() > deadline {
-                        let budget = self.limits.call * SEARCH_CALLS;
-                        return Err(self.failed(Fault::Host(format!(
-                            "gave up the search for the records at fault after {budget:?} ({SEARCH_CALLS} times limits.call); the batch failed because {first}"
-                        ))));
+                    if search.is_over(self.clock.monotonic()) {
+                        return Err(self.failed(Fault::Host(search.given_up())));
                     }
                     if let Some(fault) = self.attempt(rest, input, &batch, range.clone()).await? {
-                        search.failed(range.clone(), faults.add(&range, fault));
+                        search.failed(range, fault);
                     }
                 }
             }
@@ -380,34 +368,4 @@ fn pieces(batch: &Batch) -> Option<Vec<Range<usize>>> {
     }
     pieces.push(start..batch.len());
     Some(pieces)
-}
-
-/// What happened to the records that a search finds to be at fault.
-struct FaultLog {
-    faults: BTreeMap<usize, GuestFault>,
-    last: GuestFault,
-}
-
-impl FaultLog {
-    /// Begins with the fault of the whole batch.
-    fn new(records: usize, first: GuestFault) -> Self {
-        let mut log = Self { faults: BTreeMap::new(), last: first.clone() };
-        log.add(&(0..records), first);
-        log
-    }
-
-    /// Notes the fault of a range; returns the record that it names, counted from the start of the batch.
-    fn add(&mut self, range: &Range<usize>, fault: GuestFault) -> Option<usize> {
-        let named = fault.position().map(|position| range.start + position).filter(|record| range.contains(record));
-        let settled = if range.len() == 1 { Some(range.start) } else { named };
-        if let Some(record) = settled {
-            self.faults.insert(record, fault.clone());
-        }
-        self.last = fault;
-        named
-    }
-
-    fn take(&mut self, record: usize) -> GuestFault {
-        self.faults.remove(&record).unwrap_or_else(|| self.last.clone())
-    }
 }

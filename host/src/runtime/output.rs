@@ -26,8 +26,9 @@ pub(super) const BATCH_RECORDS: usize = 4096;
 /// A builder leaves when it has this many bytes.
 pub(super) const BATCH_BYTES: usize = 64 << 10;
 
-/// A batch of at least this many records moves on as it is instead of being copied into a builder.
-const WHOLE_BATCH_RECORDS: usize = 512;
+/// A batch of at least this many records is worth a call by itself: it moves on as it is instead of being copied into a
+/// builder, and is not joined with others.
+pub(super) const WHOLE_BATCH_RECORDS: usize = 512;
 
 /// One edge of the graph, as one sending subtask sees it.
 pub(super) struct OutputEdge {

@@ -30,8 +30,6 @@ pub(super) struct SinkStage {
 impl SinkStage {
     pub(super) async fn write(&mut self, batch: Batch) -> Result<Batch, Failure> {
         self.metrics.records_in.add(batch.len() as u64);
-        self.metrics.bytes_in.add(batch.byte_size() as u64);
-        self.metrics.batches_in.add(1);
         let start = self.clock.monotonic();
         let result = self.writer.write(&batch).await;
         self.metrics.add_busy(start, self.clock.monotonic());

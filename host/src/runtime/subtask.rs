@@ -164,8 +164,6 @@ impl SourceHead {
                 SourceEvent::Reader(Ok(ReaderEvent::SplitFinished)) => splits -= 1,
                 SourceEvent::Reader(Ok(ReaderEvent::Batch(batch))) => {
                     self.metrics.records_in.add(batch.len() as u64);
-                    self.metrics.bytes_in.add(batch.byte_size() as u64);
-                    self.metrics.batches_in.add(1);
                     self.outputs.send(stages, OutputId::MAIN, batch).await?;
                 }
             }
