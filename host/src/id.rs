@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// The dense index of a node within one job graph, in the order in which the graph was built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
@@ -33,6 +35,60 @@ pub struct SubtaskId {
 impl fmt::Display for SubtaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}[{}]", self.node, self.index)
+    }
+}
+
+/// A checkpoint of a job. Ids grow, and none is ever used twice within a job's directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CheckpointId(pub u64);
+
+impl fmt::Display for CheckpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "checkpoint {}", self.0)
+    }
+}
+
+/// One start of all tasks of a job. Attempts are ordered: those of a later run, and later ones of one run, are greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Attempt {
+    /// One process's life with the job; fences storage.
+    pub run: u64,
+    /// Counts the restarts inside the run, from 1.
+    pub number: u32,
+}
+
+impl Attempt {
+    /// The first attempt of a run.
+    #[must_use]
+    pub fn first(run: u64) -> Self {
+        Self { run, number: 1 }
+    }
+
+    /// The attempt that follows a failed one in the same run.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self { number: self.number + 1, ..self }
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.run, self.number)
+    }
+}
+
+/// Who writes: one attempt of one job. What an attempt writes outside of the job's directory carries this in its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Owner {
+    /// Tells the job from all others, of the same name too: letters and digits.
+    pub job: String,
+    /// The attempt.
+    pub attempt: Attempt,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.job, self.attempt)
     }
 }
 
