@@ -97,7 +97,7 @@ impl JobFile {
             channel_bytes: bytes(self.channel),
             max_record_bytes: bytes(self.record_limit),
             state_budget_bytes: self.state_budget.0,
-            run,
+            ..JobOptions::new(run)
         }
     }
 

@@ -22,7 +22,7 @@ use super::signals::Signals;
 use super::sink_stage::{SinkStage, Written};
 use super::splits::{SplitClient, split_exchange};
 use super::subtask::{self, Head, SourceHead, StageSetup, SubtaskEnd, SubtaskSetup};
-use crate::api::{JobGraph, Node, NodeKind, Partition};
+use crate::api::{CheckpointSettings, JobGraph, Node, NodeKind, Partition, RestartSettings, StartMode};
 use crate::connectors::{ConnectorError, ReaderContext, WriterContext};
 use crate::env::Env;
 use crate::id::{NodeId, SubtaskId};
@@ -41,13 +41,30 @@ pub struct JobOptions {
     pub state_budget_bytes: u64,
     /// Distinguishes this life of the job from all others; safe in a file name.
     pub run: String,
+    /// How checkpoints are taken; none takes none.
+    pub checkpoint: Option<CheckpointSettings>,
+    /// Whether and when the job restarts after a failure.
+    pub restart: RestartSettings,
+    /// Where from the job starts.
+    pub start: StartMode,
+    /// Whether state that no node claims is left behind at a restore, which is an error otherwise.
+    pub allow_non_restored_state: bool,
 }
 
 impl JobOptions {
-    /// The defaults, for a life of the job with this name.
+    /// The defaults, without checkpoints and restarts, for a life of the job with this name.
     #[must_use]
     pub fn new(run: impl Into<String>) -> Self {
-        Self { channel_bytes: 1 << 20, max_record_bytes: 16 << 20, state_budget_bytes: 4 << 30, run: run.into() }
+        Self {
+            channel_bytes: 1 << 20,
+            max_record_bytes: 16 << 20,
+            state_budget_bytes: 4 << 30,
+            run: run.into(),
+            checkpoint: None,
+            restart: RestartSettings::None,
+            start: StartMode::Default,
+            allow_non_restored_state: false,
+        }
     }
 }
 

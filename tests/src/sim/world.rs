@@ -119,7 +119,7 @@ impl World {
             channel_bytes: plan.channel_bytes,
             max_record_bytes: 1 << 20,
             state_budget_bytes: 1 << 30,
-            run: format!("run-{}", self.seed),
+            ..JobOptions::new(format!("run-{}", self.seed))
         }
     }
 

@@ -1,0 +1,106 @@
+//! How a job takes checkpoints, and where from it starts: plain data, with every default in one place.
+//!
+//! Nothing is checked here: the job file is, where it is read. A job without these settings takes no checkpoints.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How a job takes checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointSettings {
+    /// The time from the trigger of one checkpoint to the next.
+    pub interval: Duration,
+    /// The least time from the completion of a checkpoint or savepoint to the next trigger. Failures do not count.
+    pub min_pause: Duration,
+    /// How long a checkpoint may take, from its trigger.
+    pub timeout: Duration,
+    /// How many checkpoints in a row may fail before the job does.
+    pub tolerable_failures: u32,
+    /// What holds for the state after a restore.
+    pub mode: CheckpointMode,
+    /// When checkpoints outlive the job.
+    pub retain: Retention,
+    /// How many completed checkpoints are kept, from 1.
+    pub keep: u32,
+    /// Where checkpoints are.
+    pub storage: StorageLocation,
+}
+
+/// What holds for the state after a restore.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CheckpointMode {
+    /// Every record counts once: an input that is ahead waits until the barrier has arrived on all.
+    #[default]
+    ExactlyOnce,
+    /// Records may count twice after a restore; no input ever waits for another.
+    AtLeastOnce,
+}
+
+/// When checkpoints outlive the job. A job that finishes deletes its own in any case, and a process that dies deletes
+/// nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Retention {
+    /// They stay when the job is cancelled and when it fails.
+    #[default]
+    OnCancellation,
+    /// They stay when the job fails, and go when it is cancelled.
+    OnFailure,
+    /// They go with the job.
+    Never,
+}
+
+/// Where checkpoints are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StorageLocation {
+    /// In the memory of the process: they survive a restart of tasks, and nothing else.
+    Memory,
+    /// In this directory, each job in one of its own. An absolute path.
+    Directory(PathBuf),
+}
+
+/// Where from a job starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StartMode {
+    /// From nothing; refused beside checkpoints of an earlier life that would be left behind.
+    #[default]
+    Default,
+    /// From the newest checkpoint of an earlier life; from nothing if there was none.
+    Resume,
+    /// From nothing, whatever is there.
+    Fresh,
+    /// From the checkpoint or savepoint at this path.
+    From(PathBuf),
+}
+
+impl CheckpointSettings {
+    /// Everything as it is unless somebody says otherwise, with checkpoints this often and in this place.
+    #[must_use]
+    pub fn new(interval: Duration, storage: StorageLocation) -> Self {
+        Self {
+            interval,
+            min_pause: Duration::ZERO,
+            timeout: Duration::from_secs(600),
+            tolerable_failures: 0,
+            mode: CheckpointMode::default(),
+            retain: Retention::default(),
+            keep: 1,
+            storage,
+        }
+    }
+}
+
+/// As a URL, which is how the job file has it.
+impl fmt::Display for StorageLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Directory(path) = self else { return f.write_str("memory:") };
+        f.write_str("file://")?;
+        for byte in path.as_os_str().as_encoded_bytes() {
+            match byte {
+                0x21..=0x7e if !b"%?#\"".contains(byte) => write!(f, "{}", char::from(*byte))?,
+                _ => write!(f, "%{byte:02X}")?,
+            }
+        }
+        Ok(())
+    }
+}
