@@ -5,6 +5,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::checkpoint::SystemStorage;
+use crate::checkpoint::storage::StorageOpener;
 use crate::clock::{Clock, SystemClock};
 use crate::runtime::channel::{InProcess, Transport};
 use crate::task::{Compute, Spawner, TokioTasks};
@@ -22,12 +24,14 @@ pub struct Env {
     pub compute: Arc<dyn Compute>,
     /// Makes the channels between subtasks.
     pub transport: Arc<dyn Transport>,
+    /// Opens where checkpoints are kept.
+    pub storage: Arc<dyn StorageOpener>,
     /// What every random stream of the job derives from.
     pub seed: u64,
 }
 
 impl Env {
-    /// The machine itself: tokio runtimes, the system's clocks, channels in memory.
+    /// The machine itself: tokio runtimes, the system's clocks, channels in memory, files.
     #[must_use]
     pub fn system(workers: &tokio::runtime::Handle, control: &tokio::runtime::Handle, seed: u64) -> Self {
         Self {
@@ -36,6 +40,7 @@ impl Env {
             control: Arc::new(TokioTasks(control.clone())),
             compute: Arc::new(TokioTasks(control.clone())),
             transport: Arc::new(InProcess),
+            storage: Arc::new(SystemStorage::new(control)),
             seed,
         }
     }

@@ -7,6 +7,7 @@
 //! `ARCHITECTURE.md` in the repository is the map of the modules and of what holds in each.
 
 pub mod api;
+pub mod checkpoint;
 pub mod cli;
 pub mod clock;
 mod closest;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tidegate::api::{self, JobOptions, JobReport, Outcome};
+use tidegate::checkpoint::MemoryOnly;
 use tidegate::clock::Clock;
 use tidegate::connectors::Boundedness;
 use tidegate::env::Env;
@@ -138,6 +139,7 @@ impl World {
             control: Arc::new(job.clone()),
             compute: Arc::new(job.clone()),
             transport: Arc::new(SimTransport::new(job, self.schedule, Arc::clone(&counters))),
+            storage: Arc::new(MemoryOnly),
             seed: self.schedule,
         };
         let (graph, options, cancel_after) = (plan.graph.clone(), self.options(&plan), self.cancel_after);

@@ -5,6 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tidegate::checkpoint::MemoryOnly;
 use tidegate::clock::Clock;
 use tidegate::env::Env;
 use tidegate::id::{OutputId, SubtaskId};
@@ -60,6 +61,7 @@ pub(crate) fn env() -> Env {
         control: Arc::new(AtOnce),
         compute: Arc::new(AtOnce),
         transport: Arc::new(InProcess),
+        storage: Arc::new(MemoryOnly),
         seed: 7,
     }
 }

@@ -13,6 +13,7 @@ fn output_shows_once_it_is_committed() {
         control: Arc::new(handle.clone()),
         compute: Arc::new(handle.clone()),
         transport: Arc::new(tidegate::runtime::channel::InProcess),
+        storage: Arc::new(tidegate::checkpoint::MemoryOnly),
         seed: 1,
     };
     let output = Arc::new(Output::default());

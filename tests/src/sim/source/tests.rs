@@ -34,6 +34,7 @@ fn env(handle: &Handle, seed: u64) -> Env {
         control: Arc::new(handle.clone()),
         compute: Arc::new(handle.clone()),
         transport: Arc::new(tidegate::runtime::channel::InProcess),
+        storage: Arc::new(tidegate::checkpoint::MemoryOnly),
         seed,
     }
 }

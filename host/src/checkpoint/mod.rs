@@ -1,0 +1,10 @@
+//! What is durable of a job: where it is kept and what it looks like there.
+//!
+//! Owns storage, the layout of a job's directory, the formats of the files in it and the log that says which of them
+//! count. What goes into a checkpoint is gathered by the runtime; subtasks, operators' code and state backends are not
+//! known here.
+
+mod object_store;
+pub mod storage;
+
+pub use object_store::{MemoryOnly, SystemStorage, memory};
