@@ -30,8 +30,9 @@ pub struct Alignment {
     mode: Mode,
     channels: Vec<Channel>,
     state: State,
-    /// The newest checkpoint that completed, was aborted or gave way to a newer one: up to it barriers mean nothing.
-    settled: Option<CheckpointId>,
+    /// The newest checkpoint that was aborted: up to it barriers mean nothing. Those of checkpoints that completed or gave
+    /// way to a newer one need no such mark, since no channel delivers an older barrier after a newer one.
+    aborted: Option<CheckpointId>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,7 +60,7 @@ impl Alignment {
     #[must_use]
     pub fn new(channels: usize, mode: Mode) -> Self {
         assert!(channels > 0, "a subtask without input channels has no barriers to align");
-        Self { mode, channels: vec![Channel::default(); channels], state: State::Idle, settled: None }
+        Self { mode, channels: vec![Channel::default(); channels], state: State::Idle, aborted: None }
     }
 
     /// A channel delivered a barrier. Returns the checkpoint if its barrier is now on all channels: it is to be taken
@@ -74,7 +75,7 @@ impl Alignment {
         assert!(*newest < Some(id), "channel {channel} delivered the barrier of {id} after that of {newest:?}");
         *newest = Some(id);
         match self.state {
-            State::Idle if Some(id) <= self.settled => None,
+            State::Idle if Some(id) <= self.aborted => None,
             State::Idle => self.begin(id),
             State::Aligning { id: current, .. } if id < current => None,
             State::Aligning { id: current, awaited } if id == current => self.arrived(id, awaited),
@@ -105,7 +106,7 @@ impl Alignment {
             State::Aligning { id: current, .. } if current <= id => self.state = State::Idle,
             State::Aligning { .. } | State::Idle => {}
         }
-        self.settled = self.settled.max(Some(id));
+        self.aborted = self.aborted.max(Some(id));
     }
 
     /// Whether the channel must not be read now.
@@ -129,9 +130,6 @@ impl Alignment {
 
     /// A newer checkpoint begins. One that was aligning gives way: the coordinator has given it up, or a sender has.
     fn begin(&mut self, id: CheckpointId) -> Option<CheckpointId> {
-        if let State::Aligning { id: older, .. } = self.state {
-            self.settled = self.settled.max(Some(older));
-        }
         let awaited = self.awaited(id).count();
         self.settle(id, awaited)
     }
@@ -148,7 +146,6 @@ impl Alignment {
             return None;
         }
         self.state = State::Idle;
-        self.settled = Some(id);
         Some(id)
     }
 

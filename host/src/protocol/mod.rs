@@ -5,5 +5,6 @@
 
 pub mod alignment;
 pub mod bisection;
+pub mod coordinator;
 pub mod key_group;
 pub mod watermark;
