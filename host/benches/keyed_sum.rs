@@ -16,6 +16,7 @@ use tidegate::api::{
 };
 use tidegate::connectors::registry;
 use tidegate::env::Env;
+use tidegate::id::{Attempt, Owner};
 use tidegate::operator::{Limits, OnError};
 use tidegate::wasm::{EngineConfig, OperatorSettings, WasmEngine, WasmOperatorFactory};
 
@@ -23,7 +24,7 @@ use tidegate::wasm::{EngineConfig, OperatorSettings, WasmEngine, WasmOperatorFac
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const RECORDS: u64 = 5_000_000;
-const RUNS: usize = 3;
+const RUNS: u64 = 3;
 
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
@@ -66,7 +67,11 @@ async fn measure(engine: &WasmEngine, env: &Env, keys: u64) -> anyhow::Result<()
     for run in 0..RUNS {
         let graph = graph(engine, env, keys).await?;
         let start = cpu();
-        let mut job = tidegate::api::start(graph, env.clone(), JobOptions::new(format!("run-{run}")));
+        let mut job = tidegate::api::start(
+            graph,
+            env.clone(),
+            JobOptions::new(Owner { job: "bench".to_owned(), attempt: Attempt::first(run) }),
+        );
         if let Outcome::Failed(error) = job.wait().await?.outcome {
             return Err(error.into());
         }

@@ -12,9 +12,11 @@ use tidegate::api::{
     self, InputSpec, JobGraphBuilder, JobHandle, JobOptions, NodeKind, NodeSpec, OperatorNode, Outcome, Partition,
 };
 use tidegate::connectors::{
-    Boundedness, ConnectorError, Extent, ReaderContext, Sink, Source, SourceReader, Split, SplitEnumerator, StreamShape,
+    Boundedness, ConnectorError, Extent, ReaderContext, RestoredSource, Sink, Source, SourceReader, Split,
+    SplitEnumerator, StreamShape,
 };
 use tidegate::env::Env;
+use tidegate::id::{Attempt, Owner};
 use tidegate::operator::{Limits, OnError};
 use tidegate::wasm::{EngineConfig, LoadError, OperatorSettings, WasmEngine, WasmOperatorFactory};
 use tokio::runtime::{Builder, Runtime};
@@ -182,7 +184,15 @@ impl LoadedJob {
             graph = graph.node(node("dead", sink, Some((&letters, None))));
         }
         let graph = graph.build().expect("the nodes make a job");
-        StartedJob { handle: api::start(graph, env, JobOptions::new("run")), output, dead }
+        StartedJob {
+            handle: api::start(
+                graph,
+                env,
+                JobOptions::new(Owner { job: "job".to_owned(), attempt: Attempt::first(1) }),
+            ),
+            output,
+            dead,
+        }
     }
 }
 
@@ -205,8 +215,8 @@ impl Source for EncoreSource {
         self.source.cannot_replay()
     }
 
-    fn enumerator(&self, env: &Env) -> Box<dyn SplitEnumerator> {
-        let inner = self.source.enumerator(env);
+    fn enumerator(&self, env: &Env, restored: Option<RestoredSource>) -> Box<dyn SplitEnumerator> {
+        let inner = self.source.enumerator(env, restored);
         Box::new(EncoreEnumerator { inner, encore: self.encore.clone(), handed_out: false })
     }
 
@@ -234,6 +244,14 @@ impl SplitEnumerator for EncoreEnumerator {
             self.handed_out = true;
             self.inner.next_split(subtask).await
         })
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        self.inner.snapshot()
+    }
+
+    fn split_finished(&mut self, split: &str) {
+        self.inner.split_finished(split);
     }
 
     fn extent(&self) -> Option<Extent> {

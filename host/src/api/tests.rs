@@ -6,8 +6,8 @@ use futures_util::future::BoxFuture;
 
 use super::*;
 use crate::connectors::{
-    Boundedness, Commit, Committer, ConnectorError, ReaderContext, Sink, SinkWriter, Source, SourceReader,
-    SplitEnumerator, StreamShape, WriterContext,
+    Boundedness, Commit, Committable, Committer, ConnectorError, ReaderContext, RestoredSource, Sink, SinkWriter,
+    Source, SourceReader, SplitEnumerator, StreamShape, TargetStart, WriterContext,
 };
 use crate::env::Env;
 use crate::id::{NodeId, OutputId, SubtaskId};
@@ -35,7 +35,7 @@ impl Source for Shape {
         None
     }
 
-    fn enumerator(&self, _: &Env) -> Box<dyn SplitEnumerator> {
+    fn enumerator(&self, _: &Env, _: Option<RestoredSource>) -> Box<dyn SplitEnumerator> {
         unreachable!("the job is not started")
     }
 
@@ -49,7 +49,11 @@ impl Sink for Shape {
         Commit::AtOnce
     }
 
-    fn prepare_target<'a>(&'a self, _: &'a Env) -> BoxFuture<'a, Result<(), ConnectorError>> {
+    fn prepare_target<'a>(
+        &'a self,
+        _: &'a Env,
+        _: TargetStart,
+    ) -> BoxFuture<'a, Result<Vec<Committable>, ConnectorError>> {
         unreachable!("the job is not started")
     }
 

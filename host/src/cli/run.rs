@@ -18,6 +18,7 @@ use crate::api::{JobGraph, JobHandle, JobReport, NodeKind, Outcome, start};
 use crate::config::{JobFile, JobSources, WantedOperator};
 use crate::connectors::Commit;
 use crate::env::Env;
+use crate::id::{Attempt, Owner};
 use crate::operator::OperatorFactory;
 use crate::wasm::{LoadError, OperatorSettings, WasmEngine, WasmOperatorFactory};
 
@@ -110,7 +111,7 @@ async fn run_job(file: &JobFile, env: &Env, engine: &WasmEngine, show: &Show<'_>
     let (roles, at_once) = (roles(&graph), at_once(&graph));
     let mut signals = Signals::new().map_err(Failure::other)?;
     let started = env.clock.monotonic();
-    let mut job = start(graph, env.clone(), file.options(run_name(env)));
+    let mut job = start(graph, env.clone(), file.options(owner(env)));
     let report = follow(&mut job, &mut signals, &file.name, &roles, env, show).await?;
     let last = Snapshot::take(job.metrics(), &roles, env.clock.monotonic().saturating_sub(started));
     if show.json {
@@ -233,7 +234,9 @@ async fn follow(
     report.map_err(Failure::other)
 }
 
-/// Distinguishes this life of the job: the time of its start and what no other process has at that time.
-fn run_name(env: &Env) -> String {
-    format!("{:x}-{:x}", env.clock.wall().as_millis(), env.seed & 0xffff_ffff)
+/// Tells this life of the job from all others: by the time of its start, so that the names of what it writes sort by age,
+/// and what no other process has at that time.
+fn owner(env: &Env) -> Owner {
+    let job = format!("{:011x}{:08x}", env.clock.wall().as_millis(), env.seed & 0xffff_ffff);
+    Owner { job, attempt: Attempt::first(1) }
 }

@@ -17,6 +17,7 @@ use super::units::ByteSize;
 use super::value::{self, Origin, SourceText, Table, Value};
 use crate::api::JobOptions;
 use crate::api::graph_check::check;
+use crate::id::Owner;
 use crate::protocol::key_group::{DEFAULT_MAX_PARALLELISM, LARGEST_MAX_PARALLELISM};
 
 /// Sections that later versions have, with what they are about. A job that asks for them must not run without them.
@@ -89,15 +90,15 @@ impl JobFile {
         }
     }
 
-    /// How the job is run, besides what its graph says. `run` distinguishes this life of the job from all others.
+    /// How the job is run, besides what its graph says. `owner` tells what it writes from what others do.
     #[must_use]
-    pub fn options(&self, run: String) -> JobOptions {
+    pub fn options(&self, owner: Owner) -> JobOptions {
         let bytes = |size: ByteSize| usize::try_from(size.0).unwrap_or(usize::MAX);
         JobOptions {
             channel_bytes: bytes(self.channel),
             max_record_bytes: bytes(self.record_limit),
             state_budget_bytes: self.state_budget.0,
-            ..JobOptions::new(run)
+            ..JobOptions::new(owner)
         }
     }
 

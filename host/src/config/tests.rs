@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 
 use super::*;
 use crate::api::{JobGraph, NodeKind, Partition};
-use crate::id::SubtaskId;
+use crate::id::{Attempt, Owner, SubtaskId};
 use crate::operator::{Descriptor, Fault, OnError, Operator, OperatorFactory, SideOutput, StateDescriptor, StateKind};
 
 const JOB: &str = r#"
@@ -93,8 +93,12 @@ fn a_job_file_becomes_a_graph() {
     assert_eq!(operator.on_error, OnError::DeadLetter);
     assert_eq!(operator.limits.memory_bytes, 64 << 20);
     assert_eq!(operator.limits.call.as_secs(), 90);
-    let options = file.options("run".to_owned());
+    let options = file.options(owner());
     assert_eq!((options.max_record_bytes, options.state_budget_bytes), (1 << 20, 1 << 30));
+}
+
+fn owner() -> Owner {
+    Owner { job: "job".to_owned(), attempt: Attempt::first(1) }
 }
 
 #[test]
@@ -116,7 +120,7 @@ fn the_job_file_wins_over_the_host_and_arguments_over_both() {
     let host = "parallelism = 2\nmax-parallelism = 8\nrecord-limit = \"2MiB\"\n[state]\nbudget = \"5MiB\"\n";
     let options = |set: &[&str]| {
         let file = load(JOB, Some(host), set).unwrap();
-        let options = file.options(String::new());
+        let options = file.options(owner());
         let out = plan(&file, &with_late_output()).unwrap().nodes()[2].parallelism;
         (options.max_record_bytes, options.state_budget_bytes, out, file.max_parallelism)
     };

@@ -12,8 +12,9 @@ use serde::Deserialize;
 
 use super::histogram::Histogram;
 use super::settings::{SettingError, SinkSettings};
-use super::{Commit, Committable, Committer, ConnectorError, Sink, SinkWriter, WriterContext};
+use super::{Commit, Committable, Committer, ConnectorError, Prepared, Sink, SinkWriter, TargetStart, WriterContext};
 use crate::env::Env;
+use crate::id::Owner;
 use crate::record::Batch;
 
 /// The settings of a `blackhole` sink.
@@ -39,8 +40,12 @@ impl Sink for Blackhole {
         Commit::AtOnce
     }
 
-    fn prepare_target<'a>(&'a self, _env: &'a Env) -> BoxFuture<'a, Result<(), ConnectorError>> {
-        ready(Ok(())).boxed()
+    fn prepare_target<'a>(
+        &'a self,
+        _env: &'a Env,
+        _start: TargetStart,
+    ) -> BoxFuture<'a, Result<Vec<Committable>, ConnectorError>> {
+        ready(Ok(Vec::new())).boxed()
     }
 
     fn writer(&self, context: WriterContext) -> Box<dyn SinkWriter> {
@@ -89,8 +94,8 @@ impl SinkWriter for BlackholeWriter {
         ready(Ok(())).boxed()
     }
 
-    fn prepare(&mut self) -> BoxFuture<'_, Result<Vec<Committable>, ConnectorError>> {
-        ready(Ok(Vec::new())).boxed()
+    fn prepare(&mut self) -> BoxFuture<'_, Result<Prepared, ConnectorError>> {
+        ready(Ok(ready(Ok(Vec::new())).boxed())).boxed()
     }
 
     fn summary(&self) -> Option<String> {
@@ -110,7 +115,12 @@ impl Committer for NothingToCommit {
         ready(Ok(())).boxed()
     }
 
-    fn discard(&mut self, _run: &str) -> BoxFuture<'_, Result<(), ConnectorError>> {
+    fn check<'a>(&'a mut self, committables: &'a [Committable]) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        assert!(committables.is_empty(), "this sink prepares nothing");
+        ready(Ok(())).boxed()
+    }
+
+    fn sweep<'a>(&'a mut self, _before: &'a Owner) -> BoxFuture<'a, Result<(), ConnectorError>> {
         ready(Ok(())).boxed()
     }
 }
@@ -118,7 +128,7 @@ impl Committer for NothingToCommit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connectors::testing::{block_on, env, writer_context};
+    use crate::connectors::testing::{block_on, env, prepare, writer_context};
 
     #[test]
     fn it_counts_and_tells_ages() {
@@ -131,7 +141,7 @@ mod tests {
             batch.push(Some(b"key"), b"value", Some(now - age));
         }
         block_on(writer.write(&batch)).unwrap();
-        assert_eq!(block_on(writer.prepare()).unwrap(), []);
+        assert_eq!(block_on(prepare(&mut *writer)).unwrap(), []);
         let summary = writer.summary().unwrap();
         let p50 = summary.strip_prefix("3 records, 24 bytes, latency p50 ").expect(&summary).split(' ').next().unwrap();
         let p50: u64 = p50.parse().unwrap();

@@ -16,12 +16,15 @@ mod sink;
 pub mod socket;
 mod source;
 pub mod stdout;
+mod versioned;
 
 #[cfg(test)]
 mod testing;
 
 pub use error::ConnectorError;
-pub use sink::{Commit, Committable, Committer, Sink, SinkWriter, WriterContext};
-pub use source::{Boundedness, Extent, ReaderContext, ReaderEvent, Source, SourceReader, Split, SplitEnumerator};
+pub use sink::{Commit, Committable, Committer, Prepared, Sink, SinkWriter, TargetStart, WriterContext};
+pub use source::{
+    Boundedness, Extent, ReaderContext, ReaderEvent, RestoredSource, Source, SourceReader, Split, SplitEnumerator,
+};
 
 pub use crate::record::StreamShape;

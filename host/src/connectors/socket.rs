@@ -1,6 +1,7 @@
 //! The `socket` source: lines from a server that it connects to.
 //!
-//! A peer's lines come once: nothing can be read again, so there is no position. When the connection breaks it is made
+//! A peer's lines come once: nothing can be read again, so there is no position, and a job that goes on from a checkpoint
+//! connects again. When the connection breaks it is made
 //! again, after a wait that doubles with every failure and is drawn at random, so that many do not come at once.
 
 use std::io;
@@ -11,14 +12,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use memchr::memchr;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 use super::settings::{SettingError, SourceSettings};
 use super::{
-    Boundedness, ConnectorError, Extent, ReaderContext, ReaderEvent, Source, SourceReader, Split, SplitEnumerator,
-    StreamShape,
+    Boundedness, ConnectorError, Extent, ReaderContext, ReaderEvent, RestoredSource, Source, SourceReader, Split,
+    SplitEnumerator, StreamShape, versioned,
 };
 use crate::config::ByteSize;
 use crate::env::Env;
@@ -81,8 +82,9 @@ impl Source for SocketSource {
         Some(format!("what {} sent once cannot be read again", self.settings.address))
     }
 
-    fn enumerator(&self, _env: &Env) -> Box<dyn SplitEnumerator> {
-        Box::new(OneSplit { split: Some(Split { id: self.settings.address.clone(), position: Vec::new() }) })
+    fn enumerator(&self, _env: &Env, restored: Option<RestoredSource>) -> Box<dyn SplitEnumerator> {
+        let split = Split { id: self.settings.address.clone(), position: Vec::new() };
+        Box::new(OneSplit { state: State { version: VERSION, handed_out: false }, split, restored })
     }
 
     fn reader(&self, context: ReaderContext) -> Box<dyn SourceReader> {
@@ -105,17 +107,48 @@ impl Source for SocketSource {
 
 /// Hands out the one connection.
 struct OneSplit {
-    split: Option<Split>,
+    state: State,
+    split: Split,
+    restored: Option<RestoredSource>,
+}
+
+/// What a checkpoint keeps.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct State {
+    version: u32,
+    handed_out: bool,
+}
+
+/// The version of [`State`].
+const VERSION: u32 = 1;
+
+impl OneSplit {
+    fn restore(&mut self) -> Result<(), ConnectorError> {
+        if let Some(restored) = self.restored.take() {
+            self.state = versioned::decode("the state of a socket source", VERSION, &restored.enumerator)?;
+            // A connection that was read goes on; one that its peer had closed for good does not.
+            self.state.handed_out &= restored.splits.is_empty();
+        }
+        Ok(())
+    }
 }
 
 impl SplitEnumerator for OneSplit {
     fn start(&mut self) -> BoxFuture<'_, Result<(), ConnectorError>> {
-        ready(Ok(())).boxed()
+        ready(self.restore()).boxed()
     }
 
     fn next_split(&mut self, _subtask: u32) -> BoxFuture<'_, Result<Option<Split>, ConnectorError>> {
-        ready(Ok(self.split.take())).boxed()
+        let handed_out = std::mem::replace(&mut self.state.handed_out, true);
+        ready(Ok((!handed_out).then(|| self.split.clone()))).boxed()
     }
+
+    fn snapshot(&self) -> Vec<u8> {
+        versioned::encode(&self.state)
+    }
+
+    fn split_finished(&mut self, _split: &str) {}
 
     fn extent(&self) -> Option<Extent> {
         None
@@ -188,9 +221,9 @@ impl SocketReader {
                     }
                 }
                 Link::Closed => {
-                    self.split = None;
                     self.link = Link::Down;
-                    return Ok(ReaderEvent::SplitFinished);
+                    let split = self.split.take().expect("never called without a split");
+                    return Ok(ReaderEvent::SplitFinished(split.id));
                 }
             }
         }

@@ -38,6 +38,16 @@ pub struct Split {
     pub position: Vec<u8>,
 }
 
+/// What a source left in a checkpoint, to go on from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestoredSource {
+    /// What the enumerator's [`snapshot`](SplitEnumerator::snapshot) returned.
+    pub enumerator: Vec<u8>,
+    /// The splits that readers had not finished, with how far each had been read. They are handed out first, to whichever
+    /// reader asks.
+    pub splits: Vec<Split>,
+}
+
 /// A source, made from its table of the job file.
 pub trait Source: Send + Sync {
     /// Whether it ends by itself.
@@ -49,8 +59,8 @@ pub trait Source: Send + Sync {
     /// Why records that were read once cannot be read again, if so. The user is told once.
     fn cannot_replay(&self) -> Option<String>;
 
-    /// Makes the enumerator of a fresh start.
-    fn enumerator(&self, env: &Env) -> Box<dyn SplitEnumerator>;
+    /// Makes the enumerator: of a fresh start, or one that goes on from a checkpoint.
+    fn enumerator(&self, env: &Env, restored: Option<RestoredSource>) -> Box<dyn SplitEnumerator>;
 
     /// Makes the reader of a subtask.
     fn reader(&self, context: ReaderContext) -> Box<dyn SourceReader>;
@@ -69,14 +79,23 @@ pub struct ReaderContext {
 
 /// Finds the splits of a source and hands them out. Runs on the control threads, one per source and job.
 pub trait SplitEnumerator: Send {
-    /// Looks at the input. Called once, before any split is asked for; an input that is missing shows here.
+    /// Looks at the input. Called once, before anything else; an input that is missing shows here, and so does a restored
+    /// state that cannot be read. What was found before the checkpoint is not looked for again.
     fn start(&mut self) -> BoxFuture<'_, Result<(), ConnectorError>>;
 
     /// The next split for a subtask, or none when there will be no more. May wait for input to appear; dropping the
     /// future loses no split.
     fn next_split(&mut self, subtask: u32) -> BoxFuture<'_, Result<Option<Split>, ConnectorError>>;
 
-    /// How much there is to read in all, if that is known once started.
+    /// Everything that a new enumerator needs to go on: what was found and not handed out, and how to find the rest. Says
+    /// nothing of splits that were handed out, which are the readers' to snapshot, but that they are not to be found again.
+    fn snapshot(&self) -> Vec<u8>;
+
+    /// A reader has read a split to its end. May come late, or never after a failure.
+    fn split_finished(&mut self, split: &str);
+
+    /// How much there is to read from this start on, if that is known once started; what was read before a checkpoint
+    /// does not count.
     fn extent(&self) -> Option<Extent>;
 }
 
@@ -85,8 +104,8 @@ pub trait SplitEnumerator: Send {
 pub enum ReaderEvent {
     /// Records. Their shape is the source's.
     Batch(Batch),
-    /// A split has been read to its end; another may be asked for.
-    SplitFinished,
+    /// The split of this id has been read to its end; another may be asked for.
+    SplitFinished(String),
 }
 
 /// Reads splits. Driven by a subtask's loop.
@@ -106,9 +125,10 @@ pub trait SourceReader: Send {
     /// without a split at hand. A batch is what can be had without waiting, up to some 4,096 records or 64 KiB.
     fn next(&mut self) -> BoxFuture<'_, Result<ReaderEvent, ConnectorError>>;
 
-    /// The splits at hand with how far each has been read: exactly the records returned by `next` lie behind.
+    /// The splits at hand with how far each has been read: exactly the records returned by `next` lie behind. At any time,
+    /// also right after `add_split`.
     fn snapshot(&self) -> Vec<Split>;
 
-    /// How much has been read, in the unit of the enumerator's extent, else in bytes.
+    /// How much this reader has read, in the unit of the enumerator's extent, else in bytes.
     fn progress(&self) -> u64;
 }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::blackhole::NothingToCommit;
 use super::line_encoder::LineEncoder;
 use super::settings::{SettingError, SinkSettings};
-use super::{Commit, Committable, Committer, ConnectorError, Sink, SinkWriter, WriterContext};
+use super::{Commit, Committable, Committer, ConnectorError, Prepared, Sink, SinkWriter, TargetStart, WriterContext};
 use crate::env::Env;
 use crate::record::Batch;
 use crate::task::{self, Task};
@@ -49,8 +49,12 @@ impl Sink for StdoutSink {
         Commit::AtOnce
     }
 
-    fn prepare_target<'a>(&'a self, _env: &'a Env) -> BoxFuture<'a, Result<(), ConnectorError>> {
-        ready(Ok(())).boxed()
+    fn prepare_target<'a>(
+        &'a self,
+        _env: &'a Env,
+        _start: TargetStart,
+    ) -> BoxFuture<'a, Result<Vec<Committable>, ConnectorError>> {
+        ready(Ok(Vec::new())).boxed()
     }
 
     fn writer(&self, context: WriterContext) -> Box<dyn SinkWriter> {
@@ -123,10 +127,10 @@ impl SinkWriter for StdoutWriter {
         self.write_all().boxed()
     }
 
-    fn prepare(&mut self) -> BoxFuture<'_, Result<Vec<Committable>, ConnectorError>> {
+    fn prepare(&mut self) -> BoxFuture<'_, Result<Prepared, ConnectorError>> {
         async {
             self.write_all().await?;
-            Ok(Vec::new())
+            Ok(ready(Ok(Vec::new())).boxed())
         }
         .boxed()
     }
@@ -135,7 +139,7 @@ impl SinkWriter for StdoutWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connectors::testing::{block_on, env, writer_context};
+    use crate::connectors::testing::{block_on, env, prepare, writer_context};
 
     fn written(key: bool, batches: &[&[&str]]) -> Vec<u8> {
         let seen: Arc<Mutex<Vec<u8>>> = Arc::default();
@@ -149,7 +153,7 @@ mod tests {
                 writer.write(&batch).await.unwrap();
             }
             writer.flush().await.unwrap();
-            assert!(writer.prepare().await.unwrap().is_empty());
+            assert!(prepare(&mut *writer).await.unwrap().is_empty());
         });
         seen.lock().unwrap().clone()
     }

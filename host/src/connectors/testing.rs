@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::{ConnectorError, ReaderContext, ReaderEvent, Source, SourceReader, WriterContext};
+use super::{Committable, ConnectorError, ReaderContext, ReaderEvent, SinkWriter, Source, SourceReader, WriterContext};
 use crate::env::Env;
-use crate::id::SubtaskId;
+use crate::id::{Attempt, Owner, SubtaskId};
 use crate::record::Batch;
 
 static RUNTIME: LazyLock<Runtime> =
@@ -27,9 +27,19 @@ fn subtask(index: u32) -> SubtaskId {
     SubtaskId { node: "node".to_owned(), index }
 }
 
-/// A writer's context.
-pub(super) fn writer_context(env: &Env, index: u32, run: &str) -> WriterContext {
-    WriterContext { subtask: subtask(index), run: run.to_owned(), env: env.clone() }
+/// The first attempt of a job.
+pub(super) fn owner(job: &str) -> Owner {
+    Owner { job: job.to_owned(), attempt: Attempt::first(1) }
+}
+
+/// The context of a writer in the first attempt of a job.
+pub(super) fn writer_context(env: &Env, index: u32, job: &str) -> WriterContext {
+    WriterContext { subtask: subtask(index), owner: owner(job), env: env.clone() }
+}
+
+/// Both stages of preparing.
+pub(super) async fn prepare(writer: &mut dyn SinkWriter) -> Result<Vec<Committable>, ConnectorError> {
+    writer.prepare().await?.await
 }
 
 /// A reader's context.
@@ -57,7 +67,7 @@ pub(super) fn read_all(
 ) -> Result<Vec<Record>, ConnectorError> {
     let env = env();
     block_on(async {
-        let mut enumerator = source.enumerator(&env);
+        let mut enumerator = source.enumerator(&env, None);
         enumerator.start().await?;
         let mut all = Vec::new();
         let mut readers: Vec<Box<dyn SourceReader>> =

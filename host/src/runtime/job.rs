@@ -23,9 +23,9 @@ use super::sink_stage::{SinkStage, Written};
 use super::splits::{SplitClient, split_exchange};
 use super::subtask::{self, Head, SourceHead, StageSetup, SubtaskEnd, SubtaskSetup};
 use crate::api::{CheckpointSettings, JobGraph, Node, NodeKind, Partition, RestartSettings, StartMode};
-use crate::connectors::{ConnectorError, ReaderContext, WriterContext};
+use crate::connectors::{Committable, ConnectorError, ReaderContext, Sink, TargetStart, WriterContext};
 use crate::env::Env;
-use crate::id::{NodeId, SubtaskId};
+use crate::id::{NodeId, Owner, SubtaskId};
 use crate::protocol::key_group;
 use crate::random::Random;
 use crate::task::{self, TaskError};
@@ -39,8 +39,8 @@ pub struct JobOptions {
     pub max_record_bytes: usize,
     /// What the keyed state of one subtask may take, in bytes.
     pub state_budget_bytes: u64,
-    /// Distinguishes this life of the job from all others; safe in a file name.
-    pub run: String,
+    /// Who writes, told apart from all other jobs and attempts.
+    pub owner: Owner,
     /// How checkpoints are taken; none takes none.
     pub checkpoint: Option<CheckpointSettings>,
     /// Whether and when the job restarts after a failure.
@@ -52,14 +52,14 @@ pub struct JobOptions {
 }
 
 impl JobOptions {
-    /// The defaults, without checkpoints and restarts, for a life of the job with this name.
+    /// The defaults, without checkpoints and restarts.
     #[must_use]
-    pub fn new(run: impl Into<String>) -> Self {
+    pub fn new(owner: Owner) -> Self {
         Self {
             channel_bytes: 1 << 20,
             max_record_bytes: 16 << 20,
             state_budget_bytes: 4 << 30,
-            run: run.into(),
+            owner,
             checkpoint: None,
             restart: RestartSettings::None,
             start: StartMode::Default,
@@ -131,10 +131,10 @@ impl Job {
     async fn run_to_outcome(&self, summaries: &mut Vec<(String, String)>) -> Result<Outcome, JobError> {
         // Input first: where it is missing, what an earlier run wrote must stay.
         let splits = self.start_enumerators().await?;
-        for node in self.graph.nodes() {
-            if let NodeKind::Sink(sink) = &node.kind {
-                sink.prepare_target(&self.env).await.map_err(|source| failed_node("sink", node, source))?;
-            }
+        let mut committables: BTreeMap<NodeId, Vec<Committable>> = BTreeMap::new();
+        for (id, node, sink) in self.sinks() {
+            let prepared = sink.prepare_target(&self.env, TargetStart::Fresh).await;
+            committables.insert(id, prepared.map_err(|source| failed_node("sink", node, source))?);
         }
         let ends = self.run_subtasks(splits).await;
         let written = match ends {
@@ -149,7 +149,17 @@ impl Job {
         for written in written.into_iter().flat_map(|end| end.written) {
             by_node.entry(written.node).or_default().push(written);
         }
-        self.commit(by_node, summaries).await?;
+        for (id, written) in by_node {
+            let node = self.graph.node(id);
+            for written in written {
+                committables.entry(id).or_default().extend(written.committables);
+                summaries.extend(written.summary.map(|summary| match node.parallelism {
+                    1 => (node.name.clone(), summary),
+                    _ => (node.name.clone(), format!("[{}] {summary}", written.subtask)),
+                }));
+            }
+        }
+        self.commit(committables).await?;
         Ok(if finished { Outcome::Finished } else { Outcome::Cancelled })
     }
 
@@ -159,7 +169,7 @@ impl Job {
         for id in self.graph.ids() {
             let node = self.graph.node(id);
             if let NodeKind::Source(source) = &node.kind {
-                let mut enumerator = source.enumerator(&self.env);
+                let mut enumerator = source.enumerator(&self.env, None);
                 enumerator.start().await.map_err(|source| failed_node("source", node, source))?;
                 if let Some(extent) = enumerator.extent() {
                     // Set once: a job starts its enumerators once.
@@ -266,8 +276,8 @@ impl Job {
                 clock: Arc::clone(&self.env.clock),
             })),
             NodeKind::Sink(sink) => {
-                let context =
-                    WriterContext { subtask: subtask.clone(), run: self.options.run.clone(), env: self.env.clone() };
+                let (owner, env) = (self.options.owner.clone(), self.env.clone());
+                let context = WriterContext { subtask: subtask.clone(), owner, env };
                 StageSetup::Sink(SinkStage {
                     node: id,
                     subtask,
@@ -301,34 +311,36 @@ impl Job {
         Arc::clone(&self.metrics.nodes[node.0 as usize].subtasks[index as usize])
     }
 
-    async fn commit(
-        &self,
-        written: BTreeMap<NodeId, Vec<Written>>,
-        summaries: &mut Vec<(String, String)>,
-    ) -> Result<(), JobError> {
-        for (id, written) in written {
-            let node = self.graph.node(id);
-            let NodeKind::Sink(sink) = &node.kind else { unreachable!("only sinks have something to commit") };
-            let mut committables = Vec::new();
-            for written in written {
-                committables.extend(written.committables);
-                summaries.extend(written.summary.map(|summary| match node.parallelism {
-                    1 => (node.name.clone(), summary),
-                    _ => (node.name.clone(), format!("[{}] {summary}", written.subtask)),
-                }));
-            }
-            let committed = sink.committer(&self.env).commit(committables).await;
-            committed.map_err(|source| JobError::Commit { sink: node.name.clone(), source })?;
+    /// The sinks of the job.
+    fn sinks(&self) -> impl Iterator<Item = (NodeId, &Node, &dyn Sink)> {
+        self.graph.ids().filter_map(|id| match &self.graph.node(id).kind {
+            NodeKind::Sink(sink) => Some((id, self.graph.node(id), &**sink)),
+            NodeKind::Source(_) | NodeKind::Operator(_) => None,
+        })
+    }
+
+    /// Commits what sinks prepared: all of it, or as long as a part of it is missing, nothing.
+    async fn commit(&self, mut committables: BTreeMap<NodeId, Vec<Committable>>) -> Result<(), JobError> {
+        let failed = |node: &Node, source| JobError::Commit { sink: node.name.clone(), source };
+        let mut committers = Vec::new();
+        for (id, node, sink) in self.sinks() {
+            let (mut committer, committables) =
+                (sink.committer(&self.env), committables.remove(&id).unwrap_or_default());
+            committer.check(&committables).await.map_err(|source| failed(node, source))?;
+            committers.push((node, committer, committables));
+        }
+        for (node, mut committer, committables) in committers {
+            committer.commit(committables).await.map_err(|source| failed(node, source))?;
         }
         Ok(())
     }
 
     /// Gives up what was written, after a failure that is worth more than one of this.
     async fn discard(&self) {
-        for node in self.graph.nodes() {
-            if let NodeKind::Sink(sink) = &node.kind
-                && let Err(error) = sink.committer(&self.env).discard(&self.options.run).await
-            {
+        let Owner { job, attempt } = self.options.owner.clone();
+        let before = Owner { job, attempt: attempt.next() };
+        for (_, node, sink) in self.sinks() {
+            if let Err(error) = sink.committer(&self.env).sweep(&before).await {
                 tracing::warn!(sink = node.name, %error, "could not remove output of the failed run");
             }
         }

@@ -44,8 +44,8 @@ impl SinkStage {
     }
 
     pub(super) async fn prepare(&mut self) -> Result<Written, Failure> {
-        let result = self.writer.prepare().await;
-        let committables = result.map_err(|source| self.failed(source))?;
+        let prepared = self.writer.prepare().await.map_err(|source| self.failed(source))?;
+        let committables = prepared.await.map_err(|source| self.failed(source))?;
         Ok(Written { node: self.node, subtask: self.subtask.index, committables, summary: self.writer.summary() })
     }
 

@@ -161,7 +161,7 @@ impl SourceHead {
                     }
                 }
                 SourceEvent::Reader(Err(error)) => return Err(self.failed(error)),
-                SourceEvent::Reader(Ok(ReaderEvent::SplitFinished)) => splits -= 1,
+                SourceEvent::Reader(Ok(ReaderEvent::SplitFinished(_))) => splits -= 1,
                 SourceEvent::Reader(Ok(ReaderEvent::Batch(batch))) => {
                     self.metrics.records_in.add(batch.len() as u64);
                     self.outputs.send(stages, OutputId::MAIN, batch).await?;

@@ -9,11 +9,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use tidegate::clock::Clock;
-use tidegate::connectors::{Commit, Committable, Committer, ConnectorError, Sink, SinkWriter, WriterContext};
+use tidegate::connectors::{
+    Commit, Committable, Committer, ConnectorError, Prepared, Sink, SinkWriter, TargetStart, WriterContext,
+};
 use tidegate::env::Env;
-use tidegate::id::SubtaskId;
+use tidegate::id::{Attempt, Owner, SubtaskId};
 use tidegate::random::Random;
 use tidegate::record::Batch;
 
@@ -34,8 +36,8 @@ pub enum Stage {
     Discarded,
 }
 
-/// Names a part: the run, the subtask that wrote it, and its number among those.
-type PartId = (String, SubtaskId, u64);
+/// Names a part: the attempt and the subtask that wrote it, and its number among those.
+type PartId = (Owner, SubtaskId, u64);
 
 #[derive(Debug)]
 struct Part {
@@ -93,24 +95,31 @@ impl Sink for SimSink {
         Commit::OnCommit
     }
 
-    fn prepare_target<'a>(&'a self, env: &'a Env) -> BoxFuture<'a, Result<(), ConnectorError>> {
+    fn prepare_target<'a>(
+        &'a self,
+        env: &'a Env,
+        start: TargetStart,
+    ) -> BoxFuture<'a, Result<Vec<Committable>, ConnectorError>> {
         async move {
             Patience::new(self.pace, Random::for_purpose(env.seed, self.name, &[1]), env).wait().await;
-            self.output.lock().targets_prepared += 1;
-            assert_eq!(self.output.lock().targets_prepared, 1, "the target is made ready once");
-            Ok(())
+            let mut contents = self.output.lock();
+            contents.targets_prepared += 1;
+            let committed = contents.parts.values().any(|part| part.stage == Stage::Committed);
+            assert!(start == TargetStart::Restored || !committed, "a job that has committed does not start afresh");
+            Ok(Vec::new())
         }
         .boxed()
     }
 
     fn writer(&self, context: WriterContext) -> Box<dyn SinkWriter> {
-        assert_eq!(self.output.lock().targets_prepared, 1, "a writer was made before the target was ready");
+        assert!(self.output.lock().targets_prepared > 0, "a writer was made before the target was ready");
         let random = Random::for_purpose(context.env.seed, self.name, &[2, u64::from(context.subtask.index)]);
         Box::new(SimWriter {
-            output: Arc::clone(&self.output),
-            run: context.run,
+            owner: context.owner,
             subtask: context.subtask,
             patience: Patience::new(self.pace, random, &context.env),
+            sink: self.clone(),
+            env: context.env,
             parts: 0,
             open: None,
         })
@@ -146,10 +155,11 @@ impl Patience {
 }
 
 struct SimWriter {
-    output: Arc<Output>,
-    run: String,
+    owner: Owner,
     subtask: SubtaskId,
     patience: Patience,
+    sink: SimSink,
+    env: Env,
     parts: u64,
     open: Option<PartId>,
 }
@@ -161,9 +171,9 @@ impl SinkWriter for SimWriter {
             self.patience.wait().await;
             let id = self.open.get_or_insert_with(|| {
                 self.parts += 1;
-                (self.run.clone(), self.subtask.clone(), self.parts)
+                (self.owner.clone(), self.subtask.clone(), self.parts)
             });
-            let mut contents = self.output.lock();
+            let mut contents = self.sink.output.lock();
             let part = contents.parts.entry(id.clone()).or_insert(Part { stage: Stage::Written, records: Vec::new() });
             assert_eq!(part.stage, Stage::Written);
             part.records.extend(Record::of(batch));
@@ -180,15 +190,26 @@ impl SinkWriter for SimWriter {
         .boxed()
     }
 
-    fn prepare(&mut self) -> BoxFuture<'_, Result<Vec<Committable>, ConnectorError>> {
+    fn prepare(&mut self) -> BoxFuture<'_, Result<Prepared, ConnectorError>> {
         async move {
             self.patience.wait().await;
-            let Some(id) = self.open.take() else { return Ok(Vec::new()) };
-            if let Some(part) = self.output.lock().parts.get_mut(&id) {
-                part.stage = Stage::Prepared;
-            }
-            let (_, subtask, number) = id;
-            Ok(vec![Committable(format!("{}/{}/{}/{number}", self.run, subtask.node, subtask.index).into_bytes())])
+            let Some(id) = self.open.take() else { return Ok(ready(Ok(Vec::new())).boxed()) };
+            let purpose = [4, u64::from(self.subtask.index), self.parts];
+            let random = Random::for_purpose(self.env.seed, self.sink.name, &purpose);
+            let mut patience = Patience::new(self.sink.pace, random, &self.env);
+            let output = Arc::clone(&self.sink.output);
+            let prepared = async move {
+                patience.wait().await;
+                if let Some(part) = output.lock().parts.get_mut(&id) {
+                    // What was given up meanwhile stays so: its commit will be refused.
+                    if part.stage == Stage::Written {
+                        part.stage = Stage::Prepared;
+                    }
+                }
+                let (Owner { job, attempt: Attempt { run, number: attempt } }, SubtaskId { node, index }, number) = id;
+                Ok(vec![Committable(format!("{job}/{run}/{attempt}/{node}/{index}/{number}").into_bytes())])
+            };
+            Ok(prepared.boxed())
         }
         .boxed()
     }
@@ -202,20 +223,40 @@ struct SimCommitter {
 
 fn parse(committable: &Committable) -> Option<PartId> {
     let text = std::str::from_utf8(&committable.0).ok()?;
-    let [run, node, index, number] = text.split('/').collect::<Vec<_>>().try_into().ok()?;
-    Some((run.to_owned(), SubtaskId { node: node.to_owned(), index: index.parse().ok()? }, number.parse().ok()?))
+    let [job, run, attempt, node, index, number] = text.split('/').collect::<Vec<_>>().try_into().ok()?;
+    let attempt = Attempt { run: run.parse().ok()?, number: attempt.parse().ok()? };
+    let subtask = SubtaskId { node: node.to_owned(), index: index.parse().ok()? };
+    Some((Owner { job: job.to_owned(), attempt }, subtask, number.parse().ok()?))
+}
+
+fn unknown(committable: &Committable) -> ConnectorError {
+    ConnectorError::Other(format!("{committable:?} was not prepared here"))
 }
 
 impl Committer for SimCommitter {
+    fn check<'a>(&'a mut self, committables: &'a [Committable]) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        async move {
+            self.patience.wait().await;
+            let contents = self.output.lock();
+            for committable in committables {
+                let part = parse(committable).and_then(|id| contents.parts.get(&id));
+                let there = part.is_some_and(|part| matches!(part.stage, Stage::Prepared | Stage::Committed));
+                if !there {
+                    return Err(unknown(committable));
+                }
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
     fn commit(&mut self, committables: Vec<Committable>) -> BoxFuture<'_, Result<(), ConnectorError>> {
         async move {
             for committable in committables {
                 self.patience.wait().await;
                 let mut contents = self.output.lock();
                 let part = parse(&committable).and_then(|id| contents.parts.get_mut(&id));
-                let Some(part) = part else {
-                    return Err(ConnectorError::Other(format!("{committable:?} was not prepared here")));
-                };
+                let Some(part) = part else { return Err(unknown(&committable)) };
                 match part.stage {
                     Stage::Prepared => {
                         part.stage = Stage::Committed;
@@ -230,12 +271,12 @@ impl Committer for SimCommitter {
         .boxed()
     }
 
-    fn discard(&mut self, run: &str) -> BoxFuture<'_, Result<(), ConnectorError>> {
-        let run = run.to_owned();
+    fn sweep<'a>(&'a mut self, before: &'a Owner) -> BoxFuture<'a, Result<(), ConnectorError>> {
         async move {
             self.patience.wait().await;
             for ((owner, ..), part) in &mut self.output.lock().parts {
-                if *owner == run && part.stage != Stage::Committed {
+                let earlier = owner.job == before.job && owner.attempt < before.attempt;
+                if earlier && part.stage != Stage::Committed {
                     part.stage = Stage::Discarded;
                 }
             }

@@ -12,8 +12,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tidegate::clock::Clock;
 use tidegate::connectors::{
-    Boundedness, ConnectorError, Extent, ReaderContext, ReaderEvent, Source, SourceReader, Split, SplitEnumerator,
-    StreamShape,
+    Boundedness, ConnectorError, Extent, ReaderContext, ReaderEvent, RestoredSource, Source, SourceReader, Split,
+    SplitEnumerator, StreamShape,
 };
 use tidegate::env::Env;
 use tidegate::random::Random;
@@ -77,19 +77,27 @@ impl Source for SimSource {
         None
     }
 
-    fn enumerator(&self, env: &Env) -> Box<dyn SplitEnumerator> {
+    fn enumerator(&self, env: &Env, restored: Option<RestoredSource>) -> Box<dyn SplitEnumerator> {
         let mut random = Random::for_purpose(env.seed, self.name, &[1]);
-        let position = 0u64.to_le_bytes().to_vec();
-        let mut splits: Vec<Split> =
-            (0..self.splits.len()).map(|split| Split { id: split.to_string(), position: position.clone() }).collect();
-        for left in (1..splits.len()).rev() {
-            let other = usize::try_from(random.below(left as u64 + 1)).expect("an index");
-            splits.swap(left, other);
-        }
-        let records = self.splits.iter().map(|split| split.len() as u64).sum();
+        let splits = match restored {
+            None => {
+                let split = |split: usize| Split { id: split.to_string(), position: 0u64.to_le_bytes().to_vec() };
+                let mut splits: Vec<Split> = (0..self.splits.len()).map(split).collect();
+                for left in (1..splits.len()).rev() {
+                    let other = usize::try_from(random.below(left as u64 + 1)).expect("an index");
+                    splits.swap(left, other);
+                }
+                Ok(splits)
+            }
+            Some(RestoredSource { enumerator, splits: begun }) => decode(&enumerator).map(|mut splits| {
+                splits.extend(begun);
+                splits
+            }),
+        };
         Box::new(SimEnumerator {
-            splits,
-            records,
+            restored: splits,
+            splits: Vec::new(),
+            source: self.clone(),
             started: false,
             pace: self.pace,
             random,
@@ -111,9 +119,11 @@ impl Source for SimSource {
 }
 
 struct SimEnumerator {
+    /// What to start with.
+    restored: Result<Vec<Split>, ConnectorError>,
     /// Those that were not handed out, the next one last.
     splits: Vec<Split>,
-    records: u64,
+    source: SimSource,
     started: bool,
     pace: Pace,
     random: Random,
@@ -127,6 +137,7 @@ impl SplitEnumerator for SimEnumerator {
             if let Some(delay) = self.pace.delay(&mut self.random) {
                 self.clock.sleep(delay).await;
             }
+            self.splits = std::mem::replace(&mut self.restored, Ok(Vec::new()))?;
             Ok(())
         }
         .boxed()
@@ -143,8 +154,53 @@ impl SplitEnumerator for SimEnumerator {
         .boxed()
     }
 
+    fn snapshot(&self) -> Vec<u8> {
+        assert!(self.started, "a snapshot was taken before the start");
+        encode(&self.splits)
+    }
+
+    fn split_finished(&mut self, split: &str) {
+        assert!(self.splits.iter().all(|left| left.id != split), "split {split} was read before it was handed out");
+    }
+
     fn extent(&self) -> Option<Extent> {
-        Some(Extent::Records(self.records))
+        let left =
+            |split: &Split| self.source.at(split).map_or(0, |(index, read)| self.source.splits[index].len() - read);
+        Some(Extent::Records(self.splits.iter().map(|split| left(split) as u64).sum()))
+    }
+}
+
+/// Splits as bytes: a version, and each split's index and position.
+fn encode(splits: &[Split]) -> Vec<u8> {
+    let mut bytes = vec![VERSION];
+    for split in splits {
+        bytes.extend_from_slice(&split.id.parse::<u64>().expect("an index").to_le_bytes());
+        bytes.extend_from_slice(&split.position);
+    }
+    bytes
+}
+
+/// The version of what [`encode`] makes.
+const VERSION: u8 = 1;
+
+fn decode(bytes: &[u8]) -> Result<Vec<Split>, ConnectorError> {
+    let malformed = || ConnectorError::Other(format!("{bytes:?} is not the state of an enumerator"));
+    let splits = bytes.strip_prefix(&[VERSION]).ok_or_else(malformed)?;
+    let (splits, rest) = splits.as_chunks::<16>();
+    let split = |split: &[u8; 16]| {
+        let (index, position) = split.split_at(8);
+        Split { id: u64::from_le_bytes(index.try_into().expect("8 bytes")).to_string(), position: position.to_vec() }
+    };
+    if rest.is_empty() { Ok(splits.iter().map(split).collect()) } else { Err(malformed()) }
+}
+
+impl SimSource {
+    /// The split's index and how many of its records were read; none if it is no split of this source.
+    fn at(&self, split: &Split) -> Option<(usize, usize)> {
+        let index: usize = split.id.parse().ok()?;
+        let position = u64::from_le_bytes(split.position.as_slice().try_into().ok()?);
+        let position = usize::try_from(position).ok()?;
+        (position <= self.splits.get(index)?.len()).then_some((index, position))
     }
 }
 
@@ -163,13 +219,7 @@ impl SourceReader for SimReader {
     fn add_split(&mut self, split: Split) -> Result<(), ConnectorError> {
         let malformed =
             || ConnectorError::Other(format!("split {} at {:?} is none of these", split.id, split.position));
-        let index: usize = split.id.parse().map_err(|_| malformed())?;
-        let position = u64::from_le_bytes(split.position.as_slice().try_into().map_err(|_| malformed())?);
-        let position = usize::try_from(position).map_err(|_| malformed())?;
-        if self.source.splits.get(index).is_none_or(|records| position > records.len()) {
-            return Err(malformed());
-        }
-        self.reading.push((index, position));
+        self.reading.push(self.source.at(&split).ok_or_else(malformed)?);
         Ok(())
     }
 
@@ -198,7 +248,7 @@ impl SourceReader for SimReader {
             let records = &self.source.splits[index];
             if read == records.len() {
                 self.reading.remove(candidates[chosen]);
-                return Ok(ReaderEvent::SplitFinished);
+                return Ok(ReaderEvent::SplitFinished(index.to_string()));
             }
             let size = usize::try_from(1 + self.random.below(self.source.pace.most_records)).expect("a small number");
             let end = records.len().min(read + size);

@@ -10,6 +10,7 @@ use tidegate::checkpoint::MemoryOnly;
 use tidegate::clock::Clock;
 use tidegate::connectors::Boundedness;
 use tidegate::env::Env;
+use tidegate::id::{Attempt, Owner};
 use tidegate::random::Random;
 use tidegate::runtime::metrics::JobMetrics;
 use tidegate::task::TaskError;
@@ -120,7 +121,7 @@ impl World {
             channel_bytes: plan.channel_bytes,
             max_record_bytes: 1 << 20,
             state_budget_bytes: 1 << 30,
-            ..JobOptions::new(format!("run-{}", self.seed))
+            ..JobOptions::new(Owner { job: format!("job{}", self.seed), attempt: Attempt::first(1) })
         }
     }
 

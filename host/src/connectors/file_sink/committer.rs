@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::names::PartName;
 use super::target::{file_error, list, sync_directory};
-use crate::connectors::{Committable, Committer, ConnectorError};
+use crate::connectors::{Committable, Committer, ConnectorError, versioned};
 use crate::env::Env;
+use crate::id::Owner;
 use crate::task;
 
 /// The version of [`PendingPart`].
@@ -25,38 +26,28 @@ const VERSION: u32 = 1;
 pub(super) struct PendingPart {
     version: u32,
     directory: PathBuf,
-    run: String,
-    subtask: u32,
-    sequence: u64,
+    name: PartName,
 }
 
 impl PendingPart {
-    pub(super) fn new(directory: &Path, name: &PartName) -> Self {
-        let PartName { run, subtask, sequence } = name.clone();
-        Self { version: VERSION, directory: directory.to_owned(), run, subtask, sequence }
+    pub(super) fn new(directory: &Path, name: PartName) -> Self {
+        Self { version: VERSION, directory: directory.to_owned(), name }
     }
 
     pub(super) fn encode(&self) -> Committable {
-        Committable(serde_json::to_vec(self).expect("the path was checked to be UTF-8"))
+        Committable(versioned::encode(self))
     }
 
     fn decode(committable: &Committable) -> Result<Self, ConnectorError> {
-        let malformed = |problem: String| ConnectorError::Other(format!("prepared output is not readable: {problem}"));
-        let part: Self = serde_json::from_slice(&committable.0).map_err(|error| malformed(error.to_string()))?;
-        if part.version != VERSION {
-            return Err(malformed(format!("it is of version {}, known is {VERSION}", part.version)));
-        }
-        Ok(part)
+        versioned::decode("prepared output", VERSION, &committable.0)
     }
 
     /// The names of the file before and after the commit.
     fn paths(&self) -> (PathBuf, PathBuf) {
-        let name = PartName { run: self.run.clone(), subtask: self.subtask, sequence: self.sequence };
-        (self.directory.join(name.pending()), self.directory.join(name.to_string()))
+        (self.directory.join(self.name.pending()), self.directory.join(self.name.to_string()))
     }
 
-    /// Finds the file under one of its names. All are looked for before the first is renamed, so that output of which a
-    /// part is gone is not committed by halves.
+    /// Finds the file under one of its names.
     fn check(&self) -> Result<(), ConnectorError> {
         let (pending, committed) = self.paths();
         if pending.is_file() || committed.is_file() {
@@ -80,6 +71,13 @@ impl PendingPart {
     }
 }
 
+/// Finds all parts. Done before the first is renamed, so that output of which a part is gone is not committed by halves.
+fn check(committables: &[Committable]) -> Result<Vec<PendingPart>, ConnectorError> {
+    let parts = committables.iter().map(PendingPart::decode).collect::<Result<Vec<_>, _>>()?;
+    parts.iter().try_for_each(PendingPart::check)?;
+    Ok(parts)
+}
+
 /// The committer of a file sink.
 pub(super) struct FileCommitter {
     env: Env,
@@ -93,10 +91,15 @@ impl FileCommitter {
 }
 
 impl Committer for FileCommitter {
+    fn check<'a>(&'a mut self, committables: &'a [Committable]) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        let committables = committables.to_vec();
+        let work = move || check(&committables).map(drop);
+        task::compute(&*self.env.compute, "check part files", work).map(|outcome| outcome?).boxed()
+    }
+
     fn commit(&mut self, committables: Vec<Committable>) -> BoxFuture<'_, Result<(), ConnectorError>> {
         let work = move || {
-            let parts = committables.iter().map(PendingPart::decode).collect::<Result<Vec<_>, _>>()?;
-            parts.iter().try_for_each(PendingPart::check)?;
+            let parts = check(&committables)?;
             parts.iter().try_for_each(PendingPart::commit)?;
             let directories: BTreeSet<&Path> = parts.iter().map(|part| part.directory.as_path()).collect();
             // Also for files that were there already: the crash may have come between the rename and this.
@@ -105,16 +108,25 @@ impl Committer for FileCommitter {
         task::compute(&*self.env.compute, "commit part files", work).map(|outcome| outcome?).boxed()
     }
 
-    fn discard(&mut self, run: &str) -> BoxFuture<'_, Result<(), ConnectorError>> {
-        let (directory, run) = (self.directory.clone(), run.to_owned());
+    fn sweep<'a>(&'a mut self, before: &'a Owner) -> BoxFuture<'a, Result<(), ConnectorError>> {
+        let (directory, before) = (self.directory.clone(), before.clone());
         let work = move || {
-            let of_run = |name: &&String| PartName::parse_pending(name).is_some_and(|name| name.run == run);
-            for name in list(&directory)?.iter().filter(of_run) {
+            if !directory.is_dir() {
+                // Nothing was ever written.
+                return Ok(());
+            }
+            let earlier = |owner: &Owner| owner.job == before.job && owner.attempt < before.attempt;
+            let swept = |name: &&String| PartName::parse_pending(name).is_some_and(|name| earlier(&name.owner));
+            for name in list(&directory)?.iter().filter(swept) {
                 let path = directory.join(name);
-                fs::remove_file(&path).map_err(|error| file_error("remove", &path, error))?;
+                match fs::remove_file(&path) {
+                    // Another sink of the job sweeps the same directory.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    outcome => outcome.map_err(|error| file_error("remove", &path, error))?,
+                }
             }
             Ok(())
         };
-        task::compute(&*self.env.compute, "discard part files", work).map(|outcome| outcome?).boxed()
+        task::compute(&*self.env.compute, "sweep part files", work).map(|outcome| outcome?).boxed()
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A writer appends to a pending file, hidden by its leading dot, in the directory itself, so that committing is a
 //! rename. `prepare` makes the file durable under its hidden name and names it in a committable; the committer renames
-//! it and makes the rename durable. Names are unique by run, subtask and sequence, so no writer ever meets another's
-//! files, and committing twice finds the work done. Where nothing was written there is no file.
+//! it and makes the rename durable. Names are unique by job, attempt, node, subtask and sequence, so no writer ever meets
+//! another's files, and committing twice finds the work done. Where nothing was written there is no file.
 
 mod committer;
 mod names;
@@ -21,7 +21,7 @@ use self::committer::FileCommitter;
 use self::writer::FileWriter;
 use super::line_encoder::LineEncoder;
 use super::settings::{SettingError, SinkSettings};
-use super::{Commit, Committer, ConnectorError, Sink, SinkWriter, WriterContext};
+use super::{Commit, Committable, Committer, ConnectorError, Sink, SinkWriter, TargetStart, WriterContext};
 use crate::config::ByteSize;
 use crate::env::Env;
 use crate::task;
@@ -102,9 +102,19 @@ impl Sink for FileSink {
         Commit::OnCommit
     }
 
-    fn prepare_target<'a>(&'a self, env: &'a Env) -> BoxFuture<'a, Result<(), ConnectorError>> {
+    fn prepare_target<'a>(
+        &'a self,
+        env: &'a Env,
+        start: TargetStart,
+    ) -> BoxFuture<'a, Result<Vec<Committable>, ConnectorError>> {
         let (directory, existing) = (self.directory.clone(), self.existing);
-        let work = move || target::prepare(&directory, existing);
+        let work = move || {
+            target::make_usable(&directory)?;
+            if start == TargetStart::Fresh {
+                target::make_room(&directory, existing)?;
+            }
+            Ok(Vec::new())
+        };
         task::compute(&*env.compute, "prepare output directory", work).map(|outcome| outcome?).boxed()
     }
 

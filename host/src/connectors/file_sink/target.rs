@@ -1,4 +1,4 @@
-//! The directory of a file sink, made ready for a fresh start.
+//! The directory of a file sink, made ready for a start.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,8 +23,8 @@ pub(super) fn sync_directory(directory: &Path) -> Result<(), ConnectorError> {
         .map_err(|error| file_error("sync directory", directory, error))
 }
 
-/// Makes the directory if it is missing and looks at what is in it.
-pub(super) fn prepare(directory: &Path, existing: Existing) -> Result<(), ConnectorError> {
+/// Makes the directory if it is missing, and sure that it can be written.
+pub(super) fn make_usable(directory: &Path) -> Result<(), ConnectorError> {
     if directory.to_str().is_none() {
         let problem = format!("the output path {} is not valid UTF-8; choose another", directory.display());
         return Err(ConnectorError::Other(problem));
@@ -32,6 +32,14 @@ pub(super) fn prepare(directory: &Path, existing: Existing) -> Result<(), Connec
     if !directory.is_dir() {
         fs::create_dir_all(directory).map_err(|error| file_error("create output directory", directory, error))?;
     }
+    let probe = directory.join(PROBE);
+    let outcome = File::create(&probe).and_then(|_| fs::remove_file(&probe));
+    outcome.map_err(|error| file_error("write into output directory", directory, error))?;
+    sync_directory(directory)
+}
+
+/// Deals with what is in the directory before a fresh start.
+pub(super) fn make_room(directory: &Path, existing: Existing) -> Result<(), ConnectorError> {
     let names = list(directory)?;
     match existing {
         Existing::Fail => {
@@ -52,9 +60,6 @@ pub(super) fn prepare(directory: &Path, existing: Existing) -> Result<(), Connec
             }
         }
     }
-    let probe = directory.join(PROBE);
-    let outcome = File::create(&probe).and_then(|_| fs::remove_file(&probe));
-    outcome.map_err(|error| file_error("write into output directory", directory, error))?;
     sync_directory(directory)
 }
 

@@ -4,7 +4,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::connectors::Committable;
-use crate::connectors::testing::{block_on, env, writer_context};
+use crate::connectors::testing::{block_on, env, owner, prepare, writer_context};
+use crate::id::Owner;
 use crate::record::Batch;
 
 fn sink(directory: &Path, table: &str) -> Arc<dyn Sink> {
@@ -28,7 +29,7 @@ fn prepared(sink: &dyn Sink, subtask: u32, values: &[&str]) -> Vec<Committable> 
     block_on(async {
         writer.write(&batch(values)).await?;
         writer.flush().await?;
-        writer.prepare().await
+        prepare(&mut *writer).await
     })
     .expect("written")
 }
@@ -38,17 +39,17 @@ fn output_is_hidden_until_committed_and_committing_twice_is_once() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("new/out");
     let sink = sink(&out, "");
-    block_on(sink.prepare_target(&env())).unwrap();
+    block_on(sink.prepare_target(&env(), TargetStart::Fresh)).unwrap();
     let committables = prepared(&*sink, 3, &["a", "b"]);
-    assert_eq!(names(&out), [".part-r1-3-000000.pending"]);
+    assert_eq!(names(&out), [".part-r1-1-1-node-3-000000.pending"]);
     for _ in 0..2 {
         block_on(sink.committer(&env()).commit(committables.clone())).unwrap();
-        assert_eq!(names(&out), ["part-r1-3-000000"]);
+        assert_eq!(names(&out), ["part-r1-1-1-node-3-000000"]);
     }
-    assert_eq!(fs::read(out.join("part-r1-3-000000")).unwrap(), b"a\nb\n");
-    fs::remove_file(out.join("part-r1-3-000000")).unwrap();
+    assert_eq!(fs::read(out.join("part-r1-1-1-node-3-000000")).unwrap(), b"a\nb\n");
+    fs::remove_file(out.join("part-r1-1-1-node-3-000000")).unwrap();
     let error = block_on(sink.committer(&env()).commit(committables)).unwrap_err().to_string();
-    assert!(error.contains("is gone") && error.contains("part-r1-3-000000"), "{error}");
+    assert!(error.contains("is gone") && error.contains("part-r1-1-1-node-3-000000"), "{error}");
 }
 
 #[test]
@@ -57,17 +58,17 @@ fn empty_epochs_make_no_file_and_full_ones_a_file_each() {
     let sink = sink(dir.path(), "");
     let mut writer = sink.writer(writer_context(&env(), 0, "r1"));
     block_on(async {
-        assert!(writer.prepare().await.unwrap().is_empty());
+        assert!(prepare(&mut *writer).await.unwrap().is_empty());
         writer.write(&Batch::new()).await.unwrap();
-        assert!(writer.prepare().await.unwrap().is_empty());
+        assert!(prepare(&mut *writer).await.unwrap().is_empty());
         assert!(names(dir.path()).is_empty());
         for _ in 0..2 {
             writer.write(&batch(&["a"])).await.unwrap();
-            assert_eq!(writer.prepare().await.unwrap().len(), 1);
-            assert!(writer.prepare().await.unwrap().is_empty());
+            assert_eq!(prepare(&mut *writer).await.unwrap().len(), 1);
+            assert!(prepare(&mut *writer).await.unwrap().is_empty());
         }
     });
-    assert_eq!(names(dir.path()), [".part-r1-0-000000.pending", ".part-r1-0-000001.pending"]);
+    assert_eq!(names(dir.path()), [".part-r1-1-1-node-0-000000.pending", ".part-r1-1-1-node-0-000001.pending"]);
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn parts_roll_at_their_size_and_lose_nothing() {
             expected.push_str(&value);
             expected.push('\n');
         }
-        writer.prepare().await.unwrap()
+        prepare(&mut *writer).await.unwrap()
     });
     assert_eq!(committables.len(), 4);
     block_on(sink.committer(&env()).commit(committables)).unwrap();
@@ -100,7 +101,7 @@ fn output_of_which_a_part_is_gone_is_not_committed_by_halves() {
     for subtask in 0..2 {
         let mut writer = sink.writer(writer_context(&env(), subtask, "r1"));
         block_on(writer.write(&batch(&["a"]))).unwrap();
-        committables.extend(block_on(writer.prepare()).unwrap());
+        committables.extend(block_on(prepare(&mut *writer)).unwrap());
     }
     let pending = names(dir.path());
     fs::remove_file(dir.path().join(&pending[1])).unwrap();
@@ -114,16 +115,16 @@ fn keys_are_written_on_demand() {
     let dir = TempDir::new().unwrap();
     let sink = sink(dir.path(), "key = true\nseparator = \"=\"");
     block_on(sink.committer(&env()).commit(prepared(&*sink, 0, &["a"]))).unwrap();
-    assert_eq!(fs::read(dir.path().join("part-r1-0-000000")).unwrap(), b"key=a\n");
+    assert_eq!(fs::read(dir.path().join("part-r1-1-1-node-0-000000")).unwrap(), b"key=a\n");
 }
 
 #[test]
 fn existing_output_is_refused_kept_or_replaced() {
     let dir = TempDir::new().unwrap();
-    for name in ["part-r0-0-000000", ".part-r0-0-000001.pending", "notes.txt", ".hidden"] {
+    for name in ["part-r0-1-1-out-0-000000", ".part-r0-1-1-out-0-000001.pending", "notes.txt", ".hidden"] {
         fs::write(dir.path().join(name), "").unwrap();
     }
-    let prepare = |table: &str| block_on(sink(dir.path(), table).prepare_target(&env()));
+    let prepare = |table: &str| block_on(sink(dir.path(), table).prepare_target(&env(), TargetStart::Fresh));
     let error = prepare("").unwrap_err().to_string();
     assert!(error.contains(dir.path().to_str().unwrap()) && error.contains("notes.txt"), "{error}");
     assert!(error.contains("append") && error.contains("replace"), "{error}");
@@ -136,9 +137,9 @@ fn existing_output_is_refused_kept_or_replaced() {
 #[test]
 fn hidden_files_alone_are_no_output() {
     let dir = TempDir::new().unwrap();
-    fs::write(dir.path().join(".part-r0-0-000001.pending"), "").unwrap();
-    block_on(sink(dir.path(), "").prepare_target(&env())).unwrap();
-    assert_eq!(names(dir.path()), [".part-r0-0-000001.pending"]);
+    fs::write(dir.path().join(".part-r0-1-1-out-0-000001.pending"), "").unwrap();
+    block_on(sink(dir.path(), "").prepare_target(&env(), TargetStart::Fresh)).unwrap();
+    assert_eq!(names(dir.path()), [".part-r0-1-1-out-0-000001.pending"]);
 }
 
 #[test]
@@ -147,27 +148,78 @@ fn a_directory_that_cannot_be_used_is_named() {
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
     for path in [file.clone(), file.join("below")] {
-        let error = block_on(sink(&path, "").prepare_target(&env())).unwrap_err().to_string();
+        let error = block_on(sink(&path, "").prepare_target(&env(), TargetStart::Fresh)).unwrap_err().to_string();
         assert_eq!(error, format!("cannot create output directory {}", path.display()));
     }
     // Gone between the start and the first write.
     let sink = sink(&dir.path().join("gone"), "");
     let mut writer = sink.writer(writer_context(&env(), 0, "r1"));
     block_on(writer.write(&batch(&["a"]))).unwrap();
-    let error = block_on(writer.prepare()).unwrap_err().to_string();
-    assert!(error.starts_with("cannot create") && error.contains("gone/.part-r1-0-000000.pending"), "{error}");
+    let error = block_on(prepare(&mut *writer)).unwrap_err().to_string();
+    assert!(error.starts_with("cannot create") && error.contains("gone/.part-r1-1-1-node-0-000000.pending"), "{error}");
 }
 
 #[test]
-fn discarding_removes_the_pending_files_of_one_run() {
+fn sweeping_removes_the_pending_files_of_earlier_attempts_of_the_job() {
     let dir = TempDir::new().unwrap();
-    let others = [".part-r1-x-0-000000.pending", ".part-r2-0-000000.pending", "part-r1-0-000009"];
-    others.iter().for_each(|name| fs::write(dir.path().join(name), "").unwrap());
+    let kept = [
+        ".hidden",
+        ".part-r1-1-2-node-0-000000.pending",
+        ".part-r1-2-1-node-0-000000.pending",
+        ".part-r2-1-1-node-0-000000.pending",
+        "part-r1-1-1-node-0-000009",
+    ];
+    kept.iter().for_each(|name| fs::write(dir.path().join(name), "").unwrap());
+    fs::write(dir.path().join(".part-r1-1-1-other-node-7-000000.pending"), "").unwrap();
     let sink = sink(dir.path(), "");
     prepared(&*sink, 0, &["a"]);
-    assert_eq!(names(dir.path()).len(), 4);
-    block_on(sink.committer(&env()).discard("r1")).unwrap();
-    assert_eq!(names(dir.path()), others);
+    assert_eq!(names(dir.path()).len(), 7);
+    let first = owner("r1");
+    block_on(sink.committer(&env()).sweep(&first)).unwrap();
+    assert_eq!(names(dir.path()).len(), 7);
+    block_on(sink.committer(&env()).sweep(&Owner { attempt: first.attempt.next(), ..first.clone() })).unwrap();
+    assert_eq!(names(dir.path()), kept);
+    // Where nothing was ever written there is nothing to sweep.
+    let never = self::sink(&dir.path().join("never"), "");
+    block_on(never.committer(&env()).sweep(&first)).unwrap();
+}
+
+#[test]
+fn an_epoch_is_cut_before_it_is_durable() {
+    let dir = TempDir::new().unwrap();
+    let sink = sink(dir.path(), "");
+    let mut writer = sink.writer(writer_context(&env(), 0, "r1"));
+    let committables = block_on(async {
+        let mut prepared = Vec::new();
+        for value in ["a", "b", "c"] {
+            writer.write(&batch(&[value])).await.unwrap();
+            prepared.push(writer.prepare().await.unwrap());
+        }
+        let mut committables = Vec::new();
+        for prepared in prepared.into_iter().rev() {
+            committables.extend(prepared.await.unwrap());
+        }
+        committables
+    });
+    block_on(sink.committer(&env()).commit(committables)).unwrap();
+    let contents: Vec<_> = names(dir.path()).iter().map(|name| fs::read(dir.path().join(name)).unwrap()).collect();
+    assert_eq!(contents, [b"a\n", b"b\n", b"c\n"]);
+}
+
+#[test]
+fn checking_changes_nothing() {
+    let dir = TempDir::new().unwrap();
+    let sink = sink(dir.path(), "");
+    let committables = prepared(&*sink, 0, &["a"]);
+    let mut committer = sink.committer(&env());
+    let pending = names(dir.path());
+    block_on(committer.check(&committables)).unwrap();
+    assert_eq!(names(dir.path()), pending);
+    block_on(committer.commit(committables.clone())).unwrap();
+    block_on(committer.check(&committables)).unwrap();
+    fs::remove_file(dir.path().join(&names(dir.path())[0])).unwrap();
+    let error = block_on(committer.check(&committables)).unwrap_err();
+    assert!(error.to_string().starts_with("prepared output is gone"), "{error}");
 }
 
 #[test]

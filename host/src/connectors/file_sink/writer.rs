@@ -1,19 +1,20 @@
 //! Writes part files: lines collect in memory, and go to the file in large chunks off the async threads.
 //!
-//! Two chunks at most are in memory, the one that fills and the one that is being written.
+//! Two chunks at most are in memory, the one that fills and the one that is being written, and one or two more for each
+//! epoch that has been cut and is not durable.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 
 use super::committer::PendingPart;
 use super::names::PartName;
 use super::target::{file_error, sync_directory};
 use crate::connectors::line_encoder::LineEncoder;
-use crate::connectors::{Committable, ConnectorError, SinkWriter, WriterContext};
+use crate::connectors::{ConnectorError, Prepared, SinkWriter, WriterContext};
 use crate::record::Batch;
 use crate::task::{self, Task};
 
@@ -85,25 +86,16 @@ impl FileWriter {
             return Ok(());
         }
         self.part_bytes += lines.len() as u64;
-        let (open, name, directory) = (self.part.take(), self.name(), self.directory.clone());
-        if close {
-            self.closed.push(name.clone());
-            self.files += 1;
-            self.next_sequence += 1;
-            self.part_bytes = 0;
-        }
+        let (open, directory) = (self.part.take(), self.directory.clone());
+        let name = if close { self.close() } else { self.name() };
         let work = move || {
-            let mut part = match open {
-                Some(part) => part,
-                None => Part::create(&name, &directory)?,
-            };
-            let mut lines = lines;
-            part.append(&lines)?;
-            lines.clear();
+            let mut part = Part::append(open, &name, &directory, &lines)?;
             if close {
-                part.file.sync_all().map_err(|error| file_error("sync", &part.path, error))?;
+                part.sync()?;
             }
-            Ok(((!close).then_some(part), lines))
+            let mut buffer = lines;
+            buffer.clear();
+            Ok(((!close).then_some(part), buffer))
         };
         self.writing = Some(task::compute(&*self.context.env.compute, "write part file", work));
         Ok(())
@@ -111,7 +103,17 @@ impl FileWriter {
 
     /// The name of the part that is open or would be opened next.
     fn name(&self) -> PartName {
-        PartName { run: self.context.run.clone(), subtask: self.context.subtask.index, sequence: self.next_sequence }
+        PartName::new(&self.context.owner, &self.context.subtask, self.next_sequence)
+    }
+
+    /// Counts the part as closed: what is written next goes to another one. Returns its name.
+    fn close(&mut self) -> PartName {
+        let name = self.name();
+        self.closed.push(name.clone());
+        self.files += 1;
+        self.next_sequence += 1;
+        self.part_bytes = 0;
+        name
     }
 
     async fn write_batch(&mut self, batch: &Batch) -> Result<(), ConnectorError> {
@@ -125,31 +127,55 @@ impl FileWriter {
         }
     }
 
-    async fn close_all(&mut self) -> Result<Vec<Committable>, ConnectorError> {
-        self.write_out(true).await?;
-        self.settle().await?;
-        if self.closed.is_empty() {
-            return Ok(Vec::new());
+    /// Takes everything of the epoch away from the writer, also the write that is going on, and waits for nothing.
+    fn cut(&mut self) -> Prepared {
+        let last = (self.part_bytes > 0 || !self.lines.is_empty()).then(|| self.close());
+        let names = std::mem::take(&mut self.closed);
+        let (part, writing, lines) = (self.part.take(), self.writing.take(), std::mem::take(&mut self.lines));
+        if names.is_empty() {
+            return ready(Ok(Vec::new())).boxed();
         }
-        // The names of the files must be as durable as their content.
-        let directory = self.directory.clone();
-        task::compute(&*self.context.env.compute, "sync directory", move || sync_directory(&directory)).await??;
-        let committable = |name: PartName| PendingPart::new(&self.directory, &name).encode();
-        Ok(std::mem::take(&mut self.closed).into_iter().map(committable).collect())
+        let (env, directory) = (self.context.env.clone(), self.directory.clone());
+        async move {
+            let part = match writing {
+                Some(writing) => writing.await??.0,
+                None => part,
+            };
+            let work = move || {
+                if let Some(name) = last {
+                    Part::append(part, &name, &directory, &lines)?.sync()?;
+                }
+                // The names of the files must be as durable as their content.
+                sync_directory(&directory)?;
+                Ok(names.into_iter().map(|name| PendingPart::new(&directory, name).encode()).collect())
+            };
+            task::compute(&*env.compute, "prepare part files", work).await?
+        }
+        .boxed()
     }
 }
 
 impl Part {
+    /// Appends to a part, or to a new one of this name.
+    fn append(part: Option<Self>, name: &PartName, directory: &Path, lines: &[u8]) -> Result<Self, ConnectorError> {
+        let mut part = match part {
+            Some(part) => part,
+            None => Self::create(name, directory)?,
+        };
+        part.file.write_all(lines).map_err(|error| file_error("write", &part.path, error))?;
+        Ok(part)
+    }
+
     fn create(name: &PartName, directory: &Path) -> Result<Self, ConnectorError> {
         let path = directory.join(name.pending());
-        // A file of that name would be another writer's under the same run: a mix-up that must not pass unseen.
+        // A file of that name would be another writer's of the same attempt: a mix-up that must not pass unseen.
         let file = OpenOptions::new().write(true).create_new(true).open(&path);
         let file = file.map_err(|error| file_error("create", &path, error))?;
         Ok(Self { path, file })
     }
 
-    fn append(&mut self, lines: &[u8]) -> Result<(), ConnectorError> {
-        self.file.write_all(lines).map_err(|error| file_error("write", &self.path, error))
+    fn sync(&mut self) -> Result<(), ConnectorError> {
+        self.file.sync_all().map_err(|error| file_error("sync", &self.path, error))
     }
 }
 
@@ -160,11 +186,11 @@ impl SinkWriter for FileWriter {
 
     fn flush(&mut self) -> BoxFuture<'_, Result<(), ConnectorError>> {
         // Nobody sees a pending file, so writing it in small pieces would help no one.
-        futures_util::future::ready(Ok(())).boxed()
+        ready(Ok(())).boxed()
     }
 
-    fn prepare(&mut self) -> BoxFuture<'_, Result<Vec<Committable>, ConnectorError>> {
-        self.close_all().boxed()
+    fn prepare(&mut self) -> BoxFuture<'_, Result<Prepared, ConnectorError>> {
+        ready(Ok(self.cut())).boxed()
     }
 
     fn summary(&self) -> Option<String> {

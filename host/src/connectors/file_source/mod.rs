@@ -7,6 +7,7 @@
 mod csv;
 mod discovery;
 mod enumerator;
+mod follow_enumerator;
 mod format;
 mod framer;
 mod json;
@@ -20,12 +21,13 @@ mod window;
 use std::path::{Path, PathBuf};
 
 use self::enumerator::FileEnumerator;
+use self::follow_enumerator::FollowEnumerator;
 use self::format::RecordFormat;
 use self::framer::Framer;
 use self::reader::FileReader;
 pub use self::settings::{FileSourceSettings, Format, OnTruncate};
 use self::split_reader::Reading;
-use super::{Boundedness, ReaderContext, Source, SourceReader, SplitEnumerator, StreamShape};
+use super::{Boundedness, ReaderContext, RestoredSource, Source, SourceReader, SplitEnumerator, StreamShape};
 use crate::env::Env;
 
 struct FileSource {
@@ -54,9 +56,13 @@ impl Source for FileSource {
         None
     }
 
-    fn enumerator(&self, env: &Env) -> Box<dyn SplitEnumerator> {
-        let (split_bytes, follow) = (self.settings.split_bytes(), self.settings.follow);
-        Box::new(FileEnumerator::new(env.clone(), self.path.clone(), split_bytes, follow))
+    fn enumerator(&self, env: &Env, restored: Option<RestoredSource>) -> Box<dyn SplitEnumerator> {
+        let path = self.path.clone();
+        if self.settings.follow {
+            Box::new(FollowEnumerator::new(env.clone(), path, restored))
+        } else {
+            Box::new(FileEnumerator::new(env.clone(), path, self.settings.split_bytes(), restored))
+        }
     }
 
     fn reader(&self, context: ReaderContext) -> Box<dyn SourceReader> {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::connectors::{ConnectorError, Split};
+use crate::connectors::{ConnectorError, Split, versioned};
 
 /// How many bytes at the head of a file are part of its identity.
 const HEAD_BYTES: usize = 1024;
@@ -111,23 +111,25 @@ impl FilePosition {
         }
     }
 
+    /// How much of the split has not been read, in bytes; nothing is known of a followed file.
+    pub(super) fn left_bytes(&self) -> u64 {
+        self.end.map_or(0, |end| end.saturating_sub(self.offset))
+    }
+
     /// How much of the split has been read, in bytes.
     pub(super) fn read_bytes(&self) -> u64 {
         self.offset.min(self.end.unwrap_or(u64::MAX)).saturating_sub(self.start)
     }
 
+    pub(super) fn split(&self) -> Split {
+        Split { id: self.id(), position: self.encode() }
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("the path was checked to be UTF-8")
+        versioned::encode(self)
     }
 
     pub(super) fn decode(split: &Split) -> Result<Self, ConnectorError> {
-        let malformed = |problem: String| {
-            ConnectorError::Other(format!("the position of file split {} is not readable: {problem}", split.id))
-        };
-        let position: Self = serde_json::from_slice(&split.position).map_err(|error| malformed(error.to_string()))?;
-        if position.version != VERSION {
-            return Err(malformed(format!("it is of version {}, known is {VERSION}", position.version)));
-        }
-        Ok(position)
+        versioned::decode(&format!("the position of file split {}", split.id), VERSION, &split.position)
     }
 }

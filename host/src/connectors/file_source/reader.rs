@@ -3,7 +3,7 @@
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::enumerator::POLL;
+use super::follow_enumerator::POLL;
 use super::position::FilePosition;
 use super::split_reader::{Reading, SplitReader, Step};
 use crate::connectors::{ConnectorError, ReaderEvent, SourceReader, Split};
@@ -46,7 +46,7 @@ impl FileReader {
                     let split = self.splits.remove(self.turn);
                     self.finished_bytes += split.read_bytes();
                     self.idle = 0;
-                    return Ok(ReaderEvent::SplitFinished);
+                    return Ok(ReaderEvent::SplitFinished(split.id().to_owned()));
                 }
                 Step::Idle => {
                     self.turn += 1;

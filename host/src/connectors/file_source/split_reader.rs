@@ -49,6 +49,8 @@ pub(super) enum Step {
 pub(super) struct SplitReader {
     id: String,
     position: FilePosition,
+    /// How much of the split had been read by other readers.
+    inherited_bytes: u64,
     opening: Option<Task<Result<Opening, ConnectorError>>>,
     open: Option<Box<OpenSplit>>,
     /// Whether no more bytes will come.
@@ -61,7 +63,13 @@ pub(super) struct SplitReader {
 
 impl SplitReader {
     pub(super) fn new(id: String, position: FilePosition) -> Self {
-        Self { id, position, opening: None, open: None, ended: false, renamed: 0, malformed: None }
+        let inherited_bytes = position.read_bytes();
+        Self { id, position, inherited_bytes, opening: None, open: None, ended: false, renamed: 0, malformed: None }
+    }
+
+    /// The split's name.
+    pub(super) fn id(&self) -> &str {
+        &self.id
     }
 
     /// The split with how far it has been read.
@@ -69,9 +77,9 @@ impl SplitReader {
         Split { id: self.id.clone(), position: self.position.encode() }
     }
 
-    /// How much has been read.
+    /// How much this reader has read. A file that was begun again counts from its start.
     pub(super) fn read_bytes(&self) -> u64 {
-        self.position.read_bytes()
+        self.position.read_bytes().saturating_sub(self.inherited_bytes)
     }
 
     /// Waits for the next records. Cancel-safe.
@@ -160,6 +168,7 @@ impl SplitReader {
     /// Begins again at the start of the file.
     fn restart(&mut self, identity: Identity) {
         self.position = FilePosition::of_followed(self.position.path.clone(), identity);
+        self.inherited_bytes = 0;
         self.open = None;
     }
 

@@ -54,7 +54,7 @@ fn lines(bytes: &[u8]) -> Vec<Vec<u8>> {
 
 /// All splits of a source.
 async fn splits(source: &dyn Source) -> Result<Vec<Split>, ConnectorError> {
-    let mut enumerator = source.enumerator(&env());
+    let mut enumerator = source.enumerator(&env(), None);
     enumerator.start().await?;
     let mut splits = Vec::new();
     while let Some(split) = enumerator.next_split(0).await? {
@@ -155,7 +155,7 @@ fn bytes_that_are_no_text_pass_and_progress_reaches_the_extent() {
     let source = source(&path, "split-bytes = \"2B\"");
     assert_eq!(values(read_all(&*source, 1, LIMIT).unwrap()), [&b"\xff\xfe"[..], b"", b""]);
     let (extent, progress) = block_on(async {
-        let mut enumerator = source.enumerator(&env());
+        let mut enumerator = source.enumerator(&env(), None);
         enumerator.start().await.unwrap();
         let mut reader = source.reader(reader_context(&env(), 0, LIMIT));
         while let Some(split) = enumerator.next_split(0).await.unwrap() {
@@ -245,7 +245,7 @@ struct Followed {
 
 impl Followed {
     fn start(source: &dyn Source) -> Self {
-        let mut enumerator = source.enumerator(&env());
+        let mut enumerator = source.enumerator(&env(), None);
         block_on(enumerator.start()).unwrap();
         Self { enumerator, reader: source.reader(reader_context(&env(), 0, LIMIT)) }
     }
@@ -299,7 +299,7 @@ fn followed_files_grow_are_renamed_and_joined_by_others() {
     assert_eq!(found, ["3", "last"]);
     append(&path, "4\n");
     assert_eq!(followed.lines().unwrap(), ["4"]);
-    assert!(matches!(block_on(followed.reader.next()).unwrap(), ReaderEvent::SplitFinished));
+    assert!(matches!(block_on(followed.reader.next()).unwrap(), ReaderEvent::SplitFinished(_)));
     assert_eq!(followed.reader.snapshot().len(), 1);
 }
 

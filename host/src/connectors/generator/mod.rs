@@ -3,10 +3,14 @@
 //! The records are numbered from 0 and cut into splits of consecutive numbers, which the enumerator hands out in order
 //! and without end, so that any number of readers share the work. With a rate, each record is due at a time that depends
 //! on its number only: pacing never drifts, and after a delay everything that is due comes at once.
+//!
+//! What would have been due while a job was down is not caught up with when it goes on from a checkpoint: the pace starts
+//! anew where the records do. The records are the same all the same, event times included, which stay behind by the outage.
 
 mod records;
 mod zipf;
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,8 +23,8 @@ use self::records::{Content, Recipe, Schedule};
 use self::zipf::Zipf;
 use super::settings::{SettingError, SourceSettings};
 use super::{
-    Boundedness, ConnectorError, Extent, ReaderContext, ReaderEvent, Source, SourceReader, Split, SplitEnumerator,
-    StreamShape,
+    Boundedness, ConnectorError, Extent, ReaderContext, ReaderEvent, RestoredSource, Source, SourceReader, Split,
+    SplitEnumerator, StreamShape, versioned,
 };
 use crate::env::Env;
 use crate::record::Batch;
@@ -97,7 +101,7 @@ pub enum Timestamps {
     /// There are none.
     #[default]
     None,
-    /// When each record was due, by the wall clock. Needs a rate.
+    /// When each record was due, by the wall clock, as if the job had run since its first start. Needs a rate.
     Due,
 }
 
@@ -180,13 +184,15 @@ impl Source for Generator {
         None
     }
 
-    fn enumerator(&self, env: &Env) -> Box<dyn SplitEnumerator> {
+    fn enumerator(&self, env: &Env, restored: Option<RestoredSource>) -> Box<dyn SplitEnumerator> {
         Box::new(GeneratorEnumerator {
             env: env.clone(),
             records: self.settings.records,
             split_records: self.settings.split_records(),
-            next: 0,
-            started_ns: 0,
+            restored,
+            state: State { version: VERSION, begun: VecDeque::new(), next: 0, started_ms: 0 },
+            pace: Pace { record: 0, ms: 0 },
+            left: None,
         })
     }
 
@@ -215,48 +221,117 @@ struct Range {
     next: u64,
     /// The first record that is not in the split.
     end: u64,
-    /// When record 0 was due, in milliseconds since 1970.
+    /// When record 0 was due at the job's first start, in milliseconds since 1970: event times count from here.
     started_ms: u64,
+    /// When records are to be made since the job last started.
+    pace: Pace,
 }
 
-/// The version of [`Range`].
+/// When records are to be made: this one at this time, in milliseconds since 1970, and the others at the rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Pace {
+    record: u64,
+    ms: u64,
+}
+
+/// The version of [`Range`] and [`State`].
 const VERSION: u32 = 1;
+
+/// What a checkpoint keeps of the enumerator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct State {
+    version: u32,
+    /// Splits that readers had begun before a restore, each by its first record.
+    begun: VecDeque<(u64, Range)>,
+    /// The first record of the next split.
+    next: u64,
+    started_ms: u64,
+}
 
 struct GeneratorEnumerator {
     env: Env,
     records: Option<u64>,
     split_records: u64,
-    /// The first record of the next split.
-    next: u64,
-    started_ns: u128,
+    restored: Option<RestoredSource>,
+    state: State,
+    pace: Pace,
+    /// How many records there were to make at the start; none when there is no end to them.
+    left: Option<u64>,
+}
+
+impl GeneratorEnumerator {
+    fn begin(&mut self) -> Result<(), ConnectorError> {
+        let now_ms = u64::try_from(self.env.clock.wall().as_millis()).expect("a date before the year 500 million");
+        self.state.started_ms = now_ms;
+        if let Some(restored) = self.restored.take() {
+            self.state = versioned::decode("the state of a generator", VERSION, &restored.enumerator)?;
+            for split in &restored.splits {
+                self.state.begun.push_back(Range::of(split)?);
+            }
+        }
+        // The earliest record is due now, and none was before.
+        let earliest = self.state.begun.iter().map(|(_, range)| range.next).fold(self.state.next, u64::min);
+        self.pace = Pace { record: earliest, ms: now_ms };
+        let begun: u64 = self.state.begun.iter().map(|(_, range)| range.end - range.next).sum();
+        self.left = self.records.map(|records| begun + records.saturating_sub(self.state.next));
+        Ok(())
+    }
+
+    fn take(&mut self) -> Option<Split> {
+        let pace = self.pace;
+        if let Some((id, range)) = self.state.begun.pop_front() {
+            return Some(Range { pace, ..range }.split(id));
+        }
+        let next = self.state.next;
+        let end = next.saturating_add(self.split_records).min(self.records.unwrap_or(u64::MAX));
+        if next >= end {
+            return None;
+        }
+        self.state.next = end;
+        Some(Range { version: VERSION, next, end, started_ms: self.state.started_ms, pace }.split(next))
+    }
 }
 
 impl SplitEnumerator for GeneratorEnumerator {
     fn start(&mut self) -> BoxFuture<'_, Result<(), ConnectorError>> {
-        self.started_ns = self.env.clock.wall().as_nanos();
-        ready(Ok(())).boxed()
+        ready(self.begin()).boxed()
     }
 
     fn next_split(&mut self, _subtask: u32) -> BoxFuture<'_, Result<Option<Split>, ConnectorError>> {
-        let next = self.next;
-        let end = next.saturating_add(self.split_records).min(self.records.unwrap_or(u64::MAX));
-        if next == end {
-            return ready(Ok(None)).boxed();
-        }
-        self.next = end;
-        let started_ms = u64::try_from(self.started_ns / 1_000_000).expect("a date before the year 500 million");
-        let range = Range { version: VERSION, next, end, started_ms };
-        ready(Ok(Some(range.split(next)))).boxed()
+        ready(Ok(self.take())).boxed()
     }
 
+    fn snapshot(&self) -> Vec<u8> {
+        versioned::encode(&self.state)
+    }
+
+    fn split_finished(&mut self, _split: &str) {}
+
     fn extent(&self) -> Option<Extent> {
-        self.records.map(Extent::Records)
+        self.left.map(Extent::Records)
     }
 }
 
 impl Range {
     fn split(&self, id: u64) -> Split {
-        Split { id: id.to_string(), position: serde_json::to_vec(self).expect("numbers are JSON") }
+        Split { id: id.to_string(), position: versioned::encode(self) }
+    }
+
+    /// The split's first record, which names it, and its range.
+    fn of(split: &Split) -> Result<(u64, Self), ConnectorError> {
+        let what = format!("the position of generator split {}", split.id);
+        let malformed = |problem: &str| ConnectorError::Other(format!("{what} is not readable: {problem}"));
+        let id = split.id.parse().map_err(|_| malformed("its name is not a number"))?;
+        let range: Self = versioned::decode(&what, VERSION, &split.position)?;
+        if range.next > range.end {
+            return Err(malformed("it lies behind its end"));
+        }
+        if range.pace.record > range.next {
+            return Err(malformed("its pace begins behind it"));
+        }
+        Ok((id, range))
     }
 }
 
@@ -284,13 +359,14 @@ impl GeneratorReader {
     fn due(&self, range: &Range) -> Result<u64, Duration> {
         let Some(schedule) = self.schedule else { return Ok(u64::MAX) };
         let now_ns = self.clock_base_ns + self.env.clock.monotonic().as_nanos();
-        let started_ns = u128::from(range.started_ms) * 1_000_000;
-        let elapsed = now_ns.checked_sub(started_ns);
-        let due = elapsed.map_or(0, |elapsed| schedule.due_records(elapsed));
+        let Pace { record: first, ms } = range.pace;
+        let paced_ns = u128::from(ms) * 1_000_000;
+        let elapsed = now_ns.checked_sub(paced_ns);
+        let due = elapsed.map_or(0, |elapsed| first.saturating_add(schedule.due_records(elapsed)));
         if range.next < due {
             return Ok(due);
         }
-        let wait_ns = started_ns + schedule.due_ns(range.next) - now_ns.min(started_ns + schedule.due_ns(range.next));
+        let wait_ns = (paced_ns + schedule.due_ns(range.next - first)).saturating_sub(now_ns);
         Err(Duration::from_nanos(u64::try_from(wait_ns).unwrap_or(u64::MAX)))
     }
 
@@ -303,8 +379,8 @@ impl GeneratorReader {
             let at = self.first();
             let range = &self.ranges[at].1;
             if range.next == range.end {
-                self.ranges.swap_remove(at);
-                return ReaderEvent::SplitFinished;
+                let (id, _) = self.ranges.swap_remove(at);
+                return ReaderEvent::SplitFinished(id.to_string());
             }
             match self.due(range) {
                 Err(wait) => self.pause = Some(self.env.clock.sleep(wait)),
@@ -324,18 +400,7 @@ impl GeneratorReader {
 
 impl SourceReader for GeneratorReader {
     fn add_split(&mut self, split: Split) -> Result<(), ConnectorError> {
-        let malformed = |problem: String| {
-            ConnectorError::Other(format!("the position of generator split {} is not readable: {problem}", split.id))
-        };
-        let id = split.id.parse().map_err(|_| malformed("its name is not a number".to_owned()))?;
-        let range: Range = serde_json::from_slice(&split.position).map_err(|error| malformed(error.to_string()))?;
-        if range.version != VERSION {
-            return Err(malformed(format!("it is of version {}, known is {VERSION}", range.version)));
-        }
-        if range.next > range.end {
-            return Err(malformed("it lies behind its end".to_owned()));
-        }
-        self.ranges.push((id, range));
+        self.ranges.push(Range::of(&split)?);
         Ok(())
     }
 

@@ -46,7 +46,7 @@ fn a_snapshot_leads_to_exactly_the_rest() {
     let source = generator("kind = \"sequence\"\nrecords = 20000\nsplit-records = 15000");
     let env = env();
     let (before, rest) = block_on(async {
-        let mut enumerator = source.enumerator(&env);
+        let mut enumerator = source.enumerator(&env, None);
         enumerator.start().await.unwrap();
         let mut reader = source.reader(reader_context(&env, 0, 100));
         reader.add_split(enumerator.next_split(0).await.unwrap().unwrap()).unwrap();
@@ -86,7 +86,7 @@ fn a_dropped_wait_loses_nothing() {
     let source = generator("kind = \"sequence\"\nrecords = 3\nrate = 50");
     let env = env();
     block_on(async {
-        let mut enumerator = source.enumerator(&env);
+        let mut enumerator = source.enumerator(&env, None);
         enumerator.start().await.unwrap();
         let mut reader = source.reader(reader_context(&env, 0, 100));
         let (mut values, mut dropped) = (Vec::new(), 0);

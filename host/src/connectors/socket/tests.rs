@@ -13,7 +13,7 @@ fn setup(table: &str, max_record_bytes: usize) -> (TcpListener, Box<dyn SourceRe
     let source = SocketSettings::deserialize(table).unwrap().build(Path::new("")).unwrap();
     assert!(source.cannot_replay().unwrap().contains(&address.to_string()));
     let env = env();
-    let mut enumerator = source.enumerator(&env);
+    let mut enumerator = source.enumerator(&env, None);
     let mut reader = source.reader(reader_context(&env, 0, max_record_bytes));
     block_on(async {
         enumerator.start().await.unwrap();
@@ -69,7 +69,7 @@ fn ends_with_its_peer_or_fails_without_one_if_told() {
         listener.accept().unwrap().0.write_all(b"a\nb").unwrap();
     });
     assert_eq!(lines(&mut *reader, 2), ["a", "b"]);
-    assert!(matches!(block_on(reader.next()).unwrap(), ReaderEvent::SplitFinished));
+    assert!(matches!(block_on(reader.next()).unwrap(), ReaderEvent::SplitFinished(_)));
     assert!(reader.snapshot().is_empty());
     block_on(serve).unwrap();
 

@@ -22,23 +22,30 @@ fn output_shows_once_it_is_committed() {
     let count = move |stage| output.records(stage).values().map(Vec::len).sum::<usize>();
     executor
         .run("job", async move {
-            sink.prepare_target(&env).await.unwrap();
+            assert_eq!(sink.prepare_target(&env, TargetStart::Fresh).await.unwrap(), []);
             let subtask = SubtaskId { node: "out".into(), index: 3 };
-            let mut writer = sink.writer(WriterContext { subtask, run: "run".into(), env: env.clone() });
-            assert_eq!(writer.prepare().await.unwrap(), []);
+            let owner = Owner { job: "job".into(), attempt: Attempt::first(1) };
+            let mut writer = sink.writer(WriterContext { subtask, owner: owner.clone(), env: env.clone() });
+            assert_eq!(writer.prepare().await.unwrap().await.unwrap(), []);
             let mut batch = Batch::new();
             batch.push(None, b"a", None);
             writer.write(&batch).await.unwrap();
             let first = writer.prepare().await.unwrap();
+            // What is written before the epoch is durable belongs to the next one.
             writer.write(&batch).await.unwrap();
+            let first = first.await.unwrap();
             assert_eq!((count(Stage::Written), count(Stage::Prepared), count(Stage::Committed)), (1, 1, 0));
             let mut committer = sink.committer(&env);
+            committer.check(&first).await.unwrap();
             committer.commit(first.clone()).await.unwrap();
+            committer.check(&first).await.unwrap();
             committer.commit(first).await.unwrap();
             assert_eq!((count(Stage::Prepared), count(Stage::Committed)), (0, 1));
-            committer.discard("another run").await.unwrap();
-            assert_eq!(count(Stage::Discarded), 0);
-            committer.discard("run").await.unwrap();
+            for kept in [owner.clone(), Owner { job: "other".into(), attempt: Attempt::first(9) }] {
+                committer.sweep(&kept).await.unwrap();
+                assert_eq!(count(Stage::Discarded), 0);
+            }
+            committer.sweep(&Owner { attempt: owner.attempt.next(), ..owner }).await.unwrap();
             assert_eq!((count(Stage::Committed), count(Stage::Discarded)), (1, 1));
             assert!(committer.commit(vec![Committable(b"x".to_vec())]).await.is_err());
         })

@@ -54,7 +54,7 @@ fn every_record_is_read_once_across_drops_and_snapshots() {
                     max_record_bytes: 1 << 20,
                 };
                 let mut random = Random::new(seed);
-                let mut enumerator = source.enumerator(&env);
+                let mut enumerator = source.enumerator(&env, None);
                 enumerator.start().await.unwrap();
                 let mut reader = source.reader(context.clone());
                 let mut read = Vec::new();
@@ -66,10 +66,12 @@ fn every_record_is_read_once_across_drops_and_snapshots() {
                         break read;
                     }
                     if random.below(4) == 0 {
-                        // As after a crash: another reader goes on from the positions.
-                        let splits = reader.snapshot();
+                        // As after a crash: others go on from the positions.
+                        let restored = RestoredSource { enumerator: enumerator.snapshot(), splits: reader.snapshot() };
+                        enumerator = source.enumerator(&env, Some(restored));
+                        enumerator.start().await.unwrap();
                         reader = source.reader(context.clone());
-                        splits.into_iter().for_each(|split| reader.add_split(split).unwrap());
+                        continue;
                     }
                     let patience = env.clock.sleep(Duration::from_micros(random.below(40)));
                     match futures_util::future::select(reader.next(), patience).await {
