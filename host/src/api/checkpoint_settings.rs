@@ -6,6 +6,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::protocol::alignment::Mode;
+use crate::protocol::retention::Retention;
+
 /// How a job takes checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointSettings {
@@ -18,36 +21,13 @@ pub struct CheckpointSettings {
     /// How many checkpoints in a row may fail before the job does.
     pub tolerable_failures: u32,
     /// What holds for the state after a restore.
-    pub mode: CheckpointMode,
+    pub mode: Mode,
     /// When checkpoints outlive the job.
     pub retain: Retention,
     /// How many completed checkpoints are kept, from 1.
     pub keep: u32,
     /// Where checkpoints are.
     pub storage: StorageLocation,
-}
-
-/// What holds for the state after a restore.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CheckpointMode {
-    /// Every record counts once: an input that is ahead waits until the barrier has arrived on all.
-    #[default]
-    ExactlyOnce,
-    /// Records may count twice after a restore; no input ever waits for another.
-    AtLeastOnce,
-}
-
-/// When checkpoints outlive the job. A job that finishes deletes its own in any case, and a process that dies deletes
-/// nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Retention {
-    /// They stay when the job is cancelled and when it fails.
-    #[default]
-    OnCancellation,
-    /// They stay when the job fails, and go when it is cancelled.
-    OnFailure,
-    /// They go with the job.
-    Never,
 }
 
 /// Where checkpoints are.
@@ -82,7 +62,7 @@ impl CheckpointSettings {
             min_pause: Duration::ZERO,
             timeout: Duration::from_secs(600),
             tolerable_failures: 0,
-            mode: CheckpointMode::default(),
+            mode: Mode::default(),
             retain: Retention::default(),
             keep: 1,
             storage,

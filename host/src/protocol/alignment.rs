@@ -15,12 +15,14 @@ use crate::id::CheckpointId;
 #[cfg(test)]
 mod tests;
 
-/// What a snapshot promises about the records behind a barrier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What holds for the state after a restore.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// No record behind the barrier is in the snapshot: channels wait for each other.
+    /// Every record counts once: a channel that is ahead waits until the barrier is on all, so that no record behind
+    /// it is in the snapshot.
+    #[default]
     ExactlyOnce,
-    /// Nothing waits: records behind the barrier may be in the snapshot and come again after a restore.
+    /// Records behind the barrier may be in the snapshot, and count twice after a restore. No channel ever waits.
     AtLeastOnce,
 }
 

@@ -7,4 +7,6 @@ pub mod alignment;
 pub mod bisection;
 pub mod coordinator;
 pub mod key_group;
+pub mod restart;
+pub mod retention;
 pub mod watermark;
