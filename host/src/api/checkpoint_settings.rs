@@ -2,10 +2,10 @@
 //!
 //! Nothing is checked here: the job file is, where it is read. A job without these settings takes no checkpoints.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::checkpoint::storage::StorageLocation;
 use crate::protocol::alignment::Mode;
 use crate::protocol::retention::Retention;
 
@@ -28,15 +28,6 @@ pub struct CheckpointSettings {
     pub keep: u32,
     /// Where checkpoints are.
     pub storage: StorageLocation,
-}
-
-/// Where checkpoints are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StorageLocation {
-    /// In the memory of the process: they survive a restart of tasks, and nothing else.
-    Memory,
-    /// In this directory, each job in one of its own. An absolute path.
-    Directory(PathBuf),
 }
 
 /// Where from a job starts.
@@ -67,20 +58,5 @@ impl CheckpointSettings {
             keep: 1,
             storage,
         }
-    }
-}
-
-/// As a URL, which is how the job file has it.
-impl fmt::Display for StorageLocation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Directory(path) = self else { return f.write_str("memory:") };
-        f.write_str("file://")?;
-        for byte in path.as_os_str().as_encoded_bytes() {
-            match byte {
-                0x21..=0x7e if !b"%?#\"".contains(byte) => write!(f, "{}", char::from(*byte))?,
-                _ => write!(f, "%{byte:02X}")?,
-            }
-        }
-        Ok(())
     }
 }

@@ -8,13 +8,14 @@ mod job_handle;
 #[cfg(test)]
 mod tests;
 
-pub use checkpoint_settings::{CheckpointSettings, StartMode, StorageLocation};
+pub use checkpoint_settings::{CheckpointSettings, StartMode};
 pub use graph_error::GraphError;
 pub use job_graph::{
     DEAD_LETTER, Edge, InputSpec, JobGraph, JobGraphBuilder, Node, NodeKind, NodeSpec, OperatorNode, Partition,
 };
 pub use job_handle::{JobHandle, start};
 
+pub use crate::checkpoint::storage::StorageLocation;
 pub use crate::protocol::alignment::Mode as CheckpointMode;
 pub use crate::protocol::restart::RestartSettings;
 pub use crate::protocol::retention::Retention;

@@ -23,7 +23,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path as ObjectPath;
 use object_store::{Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 
-use super::storage::{ObjectWriter, Storage, StorageError, StorageFailure, StorageOpener, StorageUrl, StoredFile};
+use super::storage::{ObjectWriter, Storage, StorageError, StorageFailure, StorageLocation, StorageOpener, StoredFile};
 use crate::task::{self, TaskError, TokioTasks};
 
 /// Opens what URLs name on this machine.
@@ -39,23 +39,23 @@ impl SystemStorage {
         Self { tasks: TokioTasks(runtime.clone()) }
     }
 
-    async fn open_directory(&self, url: &StorageUrl, directory: &Path) -> Result<Arc<dyn Storage>, StorageError> {
-        let place = Place { action: "open storage", path: url.to_string(), otherwise: StorageFailure::Failed };
-        let directory = directory.to_owned();
+    async fn open_directory(&self, directory: &Path) -> Result<Arc<dyn Storage>, StorageError> {
+        let (directory, location) = (directory.to_owned(), directory.display().to_string());
+        let place = Place { action: "open storage", path: location.clone(), otherwise: StorageFailure::Failed };
         let opened = task::compute(&self.tasks, "open storage", move || open_directory(&directory)).await;
         let opened = opened.map_err(|error| place.failed(place.otherwise, error.into()))?;
         let (store, root) = opened.map_err(|error| place.failed(place.otherwise, error.into()))?;
         let (root, tasks) = (Some(root), Some(self.tasks.clone()));
-        Ok(Arc::new(ObjectStorage { url: url.to_string(), store: Arc::new(store), root, tasks }))
+        Ok(Arc::new(ObjectStorage { location, store: Arc::new(store), root, tasks }))
     }
 }
 
 impl StorageOpener for SystemStorage {
-    fn open<'a>(&'a self, url: &'a StorageUrl) -> BoxFuture<'a, Result<Arc<dyn Storage>, StorageError>> {
+    fn open<'a>(&'a self, location: &'a StorageLocation) -> BoxFuture<'a, Result<Arc<dyn Storage>, StorageError>> {
         Box::pin(async move {
-            match url {
-                StorageUrl::Memory => Ok(memory()),
-                StorageUrl::File(directory) => self.open_directory(url, directory).await,
+            match location {
+                StorageLocation::Memory => Ok(memory()),
+                StorageLocation::Directory(directory) => self.open_directory(directory).await,
             }
         })
     }
@@ -65,7 +65,7 @@ impl StorageOpener for SystemStorage {
 #[must_use]
 pub fn memory() -> Arc<dyn Storage> {
     let store = Arc::new(InMemory::new());
-    Arc::new(ObjectStorage { url: StorageUrl::Memory.to_string(), store, root: None, tasks: None })
+    Arc::new(ObjectStorage { location: StorageLocation::Memory.to_string(), store, root: None, tasks: None })
 }
 
 /// Opens storages in memory and refuses all others: for worlds without files.
@@ -73,11 +73,12 @@ pub fn memory() -> Arc<dyn Storage> {
 pub struct MemoryOnly;
 
 impl StorageOpener for MemoryOnly {
-    fn open<'a>(&'a self, url: &'a StorageUrl) -> BoxFuture<'a, Result<Arc<dyn Storage>, StorageError>> {
-        let opened = match url {
-            StorageUrl::Memory => Ok(memory()),
-            StorageUrl::File(_) => {
-                let place = Place { action: "open storage", path: url.to_string(), otherwise: StorageFailure::Failed };
+    fn open<'a>(&'a self, location: &'a StorageLocation) -> BoxFuture<'a, Result<Arc<dyn Storage>, StorageError>> {
+        let opened = match location {
+            StorageLocation::Memory => Ok(memory()),
+            StorageLocation::Directory(directory) => {
+                let path = directory.display().to_string();
+                let place = Place { action: "open storage", path, otherwise: StorageFailure::Failed };
                 Err(place.failed(StorageFailure::Failed, "there are no files here".into()))
             }
         };
@@ -101,7 +102,7 @@ fn open_directory(directory: &Path) -> io::Result<(LocalFileSystem, PathBuf)> {
 
 /// A store of the crate, with what errors need to name its files.
 struct ObjectStorage {
-    url: String,
+    location: String,
     store: Arc<dyn ObjectStore>,
     root: Option<PathBuf>,
     /// Where operations run that block; none if they do not block.
@@ -111,8 +112,8 @@ struct ObjectStorage {
 impl ObjectStorage {
     /// Something that changes nothing.
     fn reading(&self, action: &'static str, path: &str) -> Place {
-        let separator = if self.url.ends_with([':', '/']) { "" } else { "/" };
-        Place { action, path: format!("{}{separator}{path}", self.url), otherwise: StorageFailure::Failed }
+        let separator = if self.location.ends_with([':', '/']) { "" } else { "/" };
+        Place { action, path: format!("{}{separator}{path}", self.location), otherwise: StorageFailure::Failed }
     }
 
     /// Something that may have happened when it failed.
@@ -313,18 +314,18 @@ impl Place {
 mod tests {
     use super::*;
 
-    fn check(url: StorageUrl, test: impl AsyncFnOnce(&dyn Storage)) {
+    fn check(location: StorageLocation, test: impl AsyncFnOnce(&dyn Storage)) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         runtime.block_on(async {
-            let storage = SystemStorage::new(runtime.handle()).open(&url).await.unwrap();
+            let storage = SystemStorage::new(runtime.handle()).open(&location).await.unwrap();
             test(&*storage).await;
         });
     }
 
     fn check_everywhere(test: impl AsyncFn(&dyn Storage)) {
-        check(StorageUrl::Memory, async |storage| test(storage).await);
+        check(StorageLocation::Memory, async |storage| test(storage).await);
         let directory = tempfile::tempdir().unwrap();
-        check(StorageUrl::File(directory.path().join("not yet/there")), async |storage| test(storage).await);
+        check(StorageLocation::Directory(directory.path().join("not yet/there")), async |storage| test(storage).await);
     }
 
     fn failure<T: std::fmt::Debug>(result: Result<T, StorageError>) -> StorageFailure {
@@ -402,10 +403,10 @@ mod tests {
     fn errors_name_the_file() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("file"), "").unwrap();
-        check(StorageUrl::File(directory.path().to_owned()), async |storage| {
+        check(StorageLocation::Directory(directory.path().to_owned()), async |storage| {
             let error = storage.get("chk-1/_metadata").await.unwrap_err().to_string();
             let path = directory.path().display();
-            assert_eq!(error, format!("cannot read file://{path}/chk-1/_metadata: there is no such file"));
+            assert_eq!(error, format!("cannot read {path}/chk-1/_metadata: there is no such file"));
             // Whether a write through a file happened is not told apart from other failures.
             let error = storage.put_new("file/x", Bytes::new()).await.unwrap_err();
             assert_eq!(error.failure, StorageFailure::Unknown);

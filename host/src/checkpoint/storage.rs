@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -107,117 +107,32 @@ impl StorageFailure {
     }
 }
 
-/// Where a job keeps its checkpoints, as its file says it.
+/// Where checkpoints are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StorageUrl {
-    /// In the memory of the process: gone when it ends.
+pub enum StorageLocation {
+    /// In the memory of the process: they survive a restart of tasks, and nothing else.
     Memory,
-    /// In a directory of this machine.
-    File(PathBuf),
+    /// In this directory, each job in one of its own. An absolute path.
+    Directory(PathBuf),
 }
 
-/// A text that names no storage.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} names no storage: {problem}")]
-pub struct StorageUrlError {
-    /// The text.
-    pub text: String,
-    /// What is wrong and what would be right.
-    pub problem: String,
-}
-
-impl StorageUrl {
-    /// Reads `memory:`, `file:///absolute/path` or `file:relative/path`, the latter starting at `base_dir`. The path is
-    /// taken as it is written: percent signs have no meaning.
-    ///
-    /// # Errors
-    /// When it is none of these.
-    pub fn parse(text: &str, base_dir: &Path) -> Result<Self, StorageUrlError> {
-        let problem = |problem: String| Err(StorageUrlError { text: text.to_owned(), problem });
-        let Some((scheme, rest)) = text.split_once(':') else {
-            let slashes = if text.starts_with('/') { "//" } else { "" };
-            return problem(format!("a directory is written with its scheme, \"file:{slashes}{text}\""));
-        };
-        match (scheme, rest) {
-            ("memory", "" | "//" | "///") => Ok(Self::Memory),
-            ("memory", _) => problem("\"memory:\" has nothing behind the colon".to_owned()),
-            ("file", _) => {
-                let path = match rest.strip_prefix("//") {
-                    Some(path) if path.starts_with('/') => path,
-                    Some(path) if !path.is_empty() => {
-                        return problem(format!(
-                            "two slashes begin the name of a host; write \"file:///{path}\" for an absolute path or \
-                             \"file:{path}\" for one relative to the job file"
-                        ));
-                    }
-                    Some(_) => "",
-                    None => rest,
-                };
-                if path.is_empty() {
-                    return problem("the directory is missing, as in \"file:///var/lib/tidegate\"".to_owned());
-                }
-                Ok(Self::File(base_dir.join(path)))
-            }
-            ("s3" | "s3a" | "hdfs", _) => {
-                problem(format!("{scheme}:// is not available in this version; use \"file:///some/directory\""))
-            }
-            _ => problem("the scheme is unknown; use \"memory:\" or \"file:///some/directory\"".to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for StorageUrl {
+/// As a URL, which is how the job file has it.
+impl fmt::Display for StorageLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory => f.write_str("memory:"),
-            Self::File(path) if path.is_absolute() => write!(f, "file://{}", path.display()),
-            Self::File(path) => write!(f, "file:{}", path.display()),
+        let Self::Directory(path) = self else { return f.write_str("memory:") };
+        f.write_str("file://")?;
+        for byte in path.as_os_str().as_encoded_bytes() {
+            match byte {
+                0x21..=0x7e if !b"%?#\"".contains(byte) => write!(f, "{}", char::from(*byte))?,
+                _ => write!(f, "%{byte:02X}")?,
+            }
         }
+        Ok(())
     }
 }
 
-/// Opens storages: how a job finds what is behind a URL, and how the simulation puts its own there.
+/// Opens storages: how a job gets at its own, and how the simulation puts another in its place.
 pub trait StorageOpener: Send + Sync {
-    /// Opens a storage, making its directory if need be. `memory:` is a new and empty one each time.
-    fn open<'a>(&'a self, url: &'a StorageUrl) -> BoxFuture<'a, Result<Arc<dyn Storage>, StorageError>>;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<StorageUrl, String> {
-        StorageUrl::parse(text, Path::new("/jobs")).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn urls_are_understood() {
-        assert_eq!(parse("memory:"), Ok(StorageUrl::Memory));
-        for (text, path) in [
-            ("file:///var/lib/x y", "/var/lib/x y"),
-            ("file:/var", "/var"),
-            ("file:checkpoints", "/jobs/checkpoints"),
-            ("file:../c%20d", "/jobs/../c%20d"),
-        ] {
-            assert_eq!(parse(text), Ok(StorageUrl::File(PathBuf::from(path))), "{text}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_url_says_what_to_write() {
-        for (text, expected) in [
-            ("/var/lib", "\"file:///var/lib\""),
-            ("checkpoints", "\"file:checkpoints\""),
-            ("file://checkpoints", "\"file:checkpoints\""),
-            ("file://", "directory is missing"),
-            ("file:", "directory is missing"),
-            ("memory:x", "nothing behind the colon"),
-            ("s3://bucket/x", "s3:// is not available in this version"),
-            ("hdfs://name:9000/x", "hdfs:// is not available in this version"),
-            ("ftp://x", "scheme is unknown"),
-        ] {
-            let error = parse(text).unwrap_err();
-            assert!(error.contains(expected) && error.contains(&format!("{text:?}")), "{text}: {error}");
-        }
-    }
+    /// Opens a storage, making its directory if need be. One in memory is new and empty each time.
+    fn open<'a>(&'a self, location: &'a StorageLocation) -> BoxFuture<'a, Result<Arc<dyn Storage>, StorageError>>;
 }
