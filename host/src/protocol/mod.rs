@@ -9,4 +9,5 @@ pub mod coordinator;
 pub mod key_group;
 pub mod restart;
 pub mod retention;
+pub mod run_log;
 pub mod watermark;
