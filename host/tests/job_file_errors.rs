@@ -12,6 +12,8 @@ use tidegate::config::{JobFile, JobSources};
 const KINDS: &[&str] = &[
     "bad-duration",
     "bad-size",
+    "checkpoint-fields",
+    "checkpoint-interval",
     "cycle",
     "dotted-name",
     "duplicate-key",
@@ -25,6 +27,9 @@ const KINDS: &[&str] = &[
     "nothing-to-do",
     "old-backend",
     "parallelism-range",
+    "restart-fields",
+    "restart-strategy",
+    "restart-without-strategy",
     "set",
     "syntax",
     "unknown-connector",

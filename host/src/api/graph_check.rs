@@ -98,7 +98,8 @@ pub(crate) fn check(max_parallelism: u32, nodes: &[NodeShape<'_>]) -> Result<Vec
     if errors.is_empty() { Ok(edges) } else { Err(errors) }
 }
 
-fn is_name(name: &str) -> bool {
+/// Whether it can name a node or a job: safe in the name of a file or directory, in a log and in a metric.
+pub(crate) fn is_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     (1..=100).contains(&name.len()) && name.bytes().all(allowed)
 }

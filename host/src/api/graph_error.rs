@@ -8,7 +8,13 @@ use crate::protocol::key_group::LARGEST_MAX_PARALLELISM;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// A name that cannot be used.
+    /// A name of a job that cannot be used.
+    #[error("{name:?} cannot name a job")]
+    JobName {
+        /// The name.
+        name: String,
+    },
+    /// A name of a node that cannot be used.
     #[error("{name:?} cannot name a node")]
     Name {
         /// The name.
@@ -149,6 +155,7 @@ impl GraphError {
     #[must_use]
     pub fn help(&self) -> String {
         match self {
+            Self::JobName { .. } => "a name has 1 to 100 letters, digits, '-' or '_'".into(),
             Self::Name { .. } => {
                 "a name has 1 to 100 letters, digits, '-' or '_'; a dot would mean a side output".into()
             }

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::graph_check::{NodeShape, check};
+use super::graph_check::{NodeShape, check, is_name};
 use super::graph_error::GraphError;
 use crate::connectors::{Sink, Source};
 use crate::id::{NodeId, OutputId};
@@ -174,7 +174,17 @@ impl JobGraphBuilder {
     /// When the nodes do not make a job: everything found, one error or more.
     pub fn build_or_all_errors(self) -> Result<JobGraph, Vec<GraphError>> {
         let shapes: Vec<_> = self.nodes.iter().map(NodeShape::of).collect();
-        let edges = check(self.max_parallelism, &shapes)?;
+        let mut errors = Vec::new();
+        if !is_name(&self.name) {
+            errors.push(GraphError::JobName { name: self.name.clone() });
+        }
+        let edges = match check(self.max_parallelism, &shapes) {
+            Ok(edges) if errors.is_empty() => edges,
+            checked => {
+                errors.extend(checked.err().into_iter().flatten());
+                return Err(errors);
+            }
+        };
         let join = |(spec, inputs): (NodeSpec, _)| {
             let NodeSpec { name, parallelism, kind, inputs: _, chain } = spec;
             Node { name, parallelism, kind, inputs, chain }

@@ -62,6 +62,28 @@ impl Problem {
         &self.message
     }
 
+    /// The mistake on one line, with its place in front.
+    #[must_use]
+    pub fn on_one_line(&self) -> String {
+        let mut line = match self.place() {
+            Some((path, line, column)) => format!("{}:{line}:{column}: ", path.display()),
+            None => match &self.origin {
+                Some(Origin::Set { argument }) => format!("--set {}: ", cut(argument)),
+                _ => String::new(),
+            },
+        };
+        if !self.field.is_empty() {
+            line.push_str(&format!("{}: ", self.field));
+        }
+        line.push_str(&self.message);
+        for (what, text) in [("expected ", &self.expected), ("", &self.help)] {
+            if !text.is_empty() {
+                line.push_str(&format!("; {what}{text}"));
+            }
+        }
+        line
+    }
+
     /// The file and the line and column in it, both counted from 1.
     #[must_use]
     pub fn place(&self) -> Option<(PathBuf, usize, usize)> {
@@ -116,7 +138,7 @@ impl fmt::Display for Problem {
         let margin = match &self.origin {
             Some(Origin::File { file, span }) => self.fmt_excerpt(f, file, span)?,
             Some(Origin::Set { argument }) => {
-                write!(f, "\n  --> --set {argument}")?;
+                write!(f, "\n  --> --set {}", cut(argument))?;
                 self.fmt_note(f, 1, "expected", &self.expected)?;
                 1
             }
@@ -155,6 +177,14 @@ impl Problem {
 
     fn fmt_note(&self, f: &mut fmt::Formatter<'_>, margin: usize, title: &str, text: &str) -> fmt::Result {
         if text.is_empty() { Ok(()) } else { write!(f, "\n{:margin$} = {title}: {text}", "") }
+    }
+}
+
+/// The beginning of a text that is longer than a line of it would be shown.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(Line::WIDEST) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

@@ -13,6 +13,7 @@ pub(super) fn graph_problem(file: &JobFile, error: GraphError) -> Problem {
     let input = |name: &str, index: usize| -> &InputPlace { &node(name).places.inputs[index] };
     let named = |node: &NodeTable| problem(node.path()).at(node.places.name.clone());
     match &error {
+        GraphError::JobName { .. } => problem("name".to_owned()).at(file.whole.clone()),
         GraphError::Name { name } => named(node(name)),
         // The first is as good as the second; the second is what was added.
         GraphError::Duplicate { node: name } => {

@@ -10,7 +10,8 @@ use crate::closest::closest;
 pub const HOST_FILE: &str = "tidegate.toml";
 
 /// What the file may set.
-const FIELDS: [&str; 5] = ["parallelism", "max-parallelism", "record-limit", "channel", "state"];
+const FIELDS: [&str; 7] =
+    ["parallelism", "max-parallelism", "record-limit", "channel", "state", "checkpoint", "restart"];
 
 /// What belongs to one job.
 const JOB_FIELDS: [&str; 4] = ["name", "sources", "operators", "sinks"];

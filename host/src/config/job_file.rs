@@ -7,22 +7,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::checkpoint_section::{read_checkpoint, read_state};
 use super::error::{ConfigError, Problem};
 use super::graph_problem::graph_problem;
 use super::host_file;
 use super::node::{NodeTable, Reading};
 use super::overrides;
-use super::section::{Field, Section, Wrong};
+use super::restart_section;
+use super::section::{Field, Parallelism, Positive, Section, Wrong};
 use super::units::ByteSize;
 use super::value::{self, Origin, SourceText, Table, Value};
-use crate::api::JobOptions;
-use crate::api::graph_check::check;
+use crate::api::graph_check::{check, is_name};
+use crate::api::{CheckpointSettings, JobOptions, RestartSettings};
 use crate::id::Owner;
-use crate::protocol::key_group::{DEFAULT_MAX_PARALLELISM, LARGEST_MAX_PARALLELISM};
+use crate::protocol::key_group::DEFAULT_MAX_PARALLELISM;
 
 /// Sections that later versions have, with what they are about. A job that asks for them must not run without them.
-pub(super) const UNAVAILABLE: [(&str, &str); 3] =
-    [("checkpoint", "checkpoints"), ("restart", "restarts"), ("time", "event-time settings")];
+pub(super) const UNAVAILABLE: [(&str, &str); 1] = [("time", "event-time settings")];
 
 /// The bound of a channel unless the job file says otherwise.
 const DEFAULT_CHANNEL: ByteSize = ByteSize(1 << 20);
@@ -57,6 +58,10 @@ pub struct JobFile {
     pub record_limit: ByteSize,
     /// What the keyed state of a subtask may take.
     pub state_budget: ByteSize,
+    /// How checkpoints are taken; none takes none.
+    pub checkpoint: Option<CheckpointSettings>,
+    /// Whether and when the job restarts after a failure.
+    pub restart: RestartSettings,
     pub(super) nodes: Vec<NodeTable>,
     /// The beginning of the file, to blame for what it lacks.
     pub(super) whole: Origin,
@@ -69,8 +74,8 @@ impl JobFile {
     /// # Errors
     /// With every mistake that was found.
     pub fn load(sources: &JobSources) -> Result<Self, ConfigError> {
-        let job = read(&sources.job)?;
-        let host = sources.host.as_deref().map(read).transpose()?;
+        let job = read(&sources.job, &JOB_FILE)?;
+        let host = sources.host.as_deref().map(|path| read(path, &HOST_WIDE_FILE)).transpose()?;
         let mut problems = Vec::new();
         let mut table = value::parse(&job, &mut problems);
         let defaults = host.map(|host| host_file::defaults(value::parse(&host, &mut problems), &mut problems));
@@ -98,6 +103,8 @@ impl JobFile {
             channel_bytes: bytes(self.channel),
             max_record_bytes: bytes(self.record_limit),
             state_budget_bytes: self.state_budget.0,
+            checkpoint: self.checkpoint.clone(),
+            restart: self.restart.clone(),
             ..JobOptions::new(owner)
         }
     }
@@ -115,18 +122,21 @@ impl JobFile {
         // What the file as a whole lacks is blamed on its first line.
         let whole = Origin::File { file: Arc::clone(file), span: 0..0 };
         let mut top = Section::new("", table, whole.clone());
-        let name = top.required::<String>("name", "name = \"the name of the job\"");
+        let name = top.required::<JobName>("name", "name = \"wordcount\" or another name for the job");
         let parallelism_origin = top.origin_of("parallelism");
-        let parallelism = top.optional("parallelism").unwrap_or(1);
+        let parallelism = top.optional::<Parallelism>("parallelism").map_or(1, |parallelism| parallelism.0);
         let max_parallelism =
-            top.optional::<MaxParallelism>("max-parallelism").map_or(DEFAULT_MAX_PARALLELISM, |max| max.0);
+            top.optional::<Parallelism>("max-parallelism").map_or(DEFAULT_MAX_PARALLELISM, |max| max.0);
         let record_limit = top.optional::<Positive>("record-limit").map_or(DEFAULT_RECORD_LIMIT, |size| size.0);
         let channel = top.table("channel").and_then(|mut channel| {
             let bytes = channel.optional::<Positive>("bytes");
             channel.finish(problems);
             bytes
         });
-        let state_budget = top.table("state").and_then(|state| read_state(state, problems));
+        let state = top.table("state").map(|state| read_state(state, file, problems)).unwrap_or_default();
+        let checkpoint = top.table("checkpoint");
+        let checkpoint = checkpoint.and_then(|fields| read_checkpoint(fields, &state, file, base_dir, problems));
+        let restart = restart_section::read(top.table("restart"), checkpoint.is_some(), file, problems);
         for (section, what) in UNAVAILABLE {
             let Some(entry) = table.entry(section) else { continue };
             top.raw(section);
@@ -149,11 +159,13 @@ impl JobFile {
         top.finish_hiding(&hidden, problems);
         let Reading { nodes, gaps, .. } = reading;
         let file = Self {
-            name: name.unwrap_or_default(),
+            name: name.map(|name| name.0).unwrap_or_default(),
             max_parallelism,
             channel: channel.map_or(DEFAULT_CHANNEL, |size| size.0),
             record_limit,
-            state_budget: state_budget.unwrap_or(DEFAULT_STATE_BUDGET),
+            state_budget: state.budget.unwrap_or(DEFAULT_STATE_BUDGET),
+            checkpoint,
+            restart,
             nodes,
             whole,
             parallelism_origin,
@@ -169,74 +181,47 @@ impl JobFile {
     }
 }
 
-fn read(path: &Path) -> Result<Arc<SourceText>, ConfigError> {
-    let refuse = |message: String, help: &str| {
-        let problem = Problem::new("", format!("cannot read {}: {message}", path.display()));
+/// What to tell a user about a file that cannot be read.
+struct FileHelp {
+    /// What kind of file it is.
+    what: &'static str,
+    /// What to do if it is not there.
+    missing: &'static str,
+}
+
+const JOB_FILE: FileHelp = FileHelp { what: "job file", missing: "check the path" };
+
+const HOST_WIDE_FILE: FileHelp = FileHelp {
+    what: "host-wide file of defaults",
+    missing: "correct the path in the variable TIDEGATE_CONFIG, or unset it to do without the file",
+};
+
+fn read(path: &Path, file: &FileHelp) -> Result<Arc<SourceText>, ConfigError> {
+    let what = file.what;
+    let refuse = |message: String, help: String| {
+        let problem = Problem::new("", format!("cannot read the {what} {}: {message}", path.display()));
         ConfigError::new(vec![problem.help(help)])
     };
     let bytes = fs::read(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => refuse("there is no such file".to_owned(), "check the path"),
-        _ => refuse(error.to_string(), "a job file is a TOML file that you may read"),
+        std::io::ErrorKind::NotFound => refuse("there is no such file".to_owned(), file.missing.to_owned()),
+        _ => refuse(error.to_string(), format!("a {what} is a TOML file that you may read")),
     })?;
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Arc::new(SourceText { path: path.to_owned(), text })),
         Err(error) => {
             let line =
                 error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
-            Err(refuse(format!("line {line} is not UTF-8"), "a job file is a TOML file, which is always UTF-8"))
+            Err(refuse(format!("line {line} is not UTF-8"), format!("a {what} is a TOML file, which is always UTF-8")))
         }
     }
 }
 
-fn read_state(mut state: Section<'_>, problems: &mut Vec<Problem>) -> Option<ByteSize> {
-    if let Some(located) = state.raw("backend") {
-        let path = state.path_of("backend");
-        let missing = |what: &str| Problem::new(path.clone(), format!("{what} in this version of tidegate"));
-        let help = "use backend = \"memory\"";
-        let problem = match &located.value {
-            Value::String(backend) => match backend.as_str() {
-                "memory" | "jobmanager" => None,
-                "filesystem" => Some(
-                    missing("backend \"filesystem\" needs checkpoints in files, which are not available").help(help),
-                ),
-                "rocksdb" => Some(missing("backend \"rocksdb\" is not available").help(help)),
-                _ => Some(Wrong::found(&located.value, "\"memory\"").problem(&path)),
-            },
-            other => Some(Wrong::found(other, "\"memory\"").problem(&path)),
-        };
-        if let Some(problem) = problem {
-            state.report(problem.at(located.origin.clone()));
-        }
-    }
-    if let Some(located) = state.raw("incremental") {
-        let problem = Problem::new(
-            state.path_of("incremental"),
-            "incremental checkpoints are not available in this version of tidegate",
-        );
-        state.report(problem.help("remove it").at(located.origin.clone()));
-    }
-    let budget = state.optional::<Positive>("budget");
-    state.finish(problems);
-    budget.map(|size| size.0)
-}
+/// The name of a job.
+struct JobName(String);
 
-/// A size that is not 0.
-pub(super) struct Positive(pub(super) ByteSize);
-
-impl Field for Positive {
+impl Field for JobName {
     fn read(value: &Value) -> Result<Self, Wrong> {
-        let size = ByteSize::read(value)?;
-        if size.0 == 0 { Err(Wrong::found(value, "more than 0 bytes")) } else { Ok(Self(size)) }
-    }
-}
-
-/// A number of key groups.
-struct MaxParallelism(u32);
-
-impl Field for MaxParallelism {
-    fn read(value: &Value) -> Result<Self, Wrong> {
-        let expected = || format!("a whole number from 1 to {LARGEST_MAX_PARALLELISM}");
-        let number = u32::read(value).map_err(|_| Wrong::found(value, expected()))?;
-        if number > LARGEST_MAX_PARALLELISM { Err(Wrong::found(value, expected())) } else { Ok(Self(number)) }
+        let name = String::read(value)?;
+        if is_name(&name) { Ok(Self(name)) } else { Err(Wrong::found(value, "1 to 100 letters, digits, '-' or '_'")) }
     }
 }

@@ -2,13 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::deserializer::{TableDeserializer, TableError};
 use super::error::Problem;
-use super::job_file::Positive;
-use super::section::{Field, Section, Wrong, word};
-use super::units::HumanDuration;
+use super::section::{Field, Parallelism, Positive, PositiveDuration, Section, Wrong, word};
 use super::value::{Located, Origin, Table, Value, join};
 use crate::api::graph_check::{NodeShape, ShapeKind};
 use crate::api::{InputSpec, Partition};
@@ -133,7 +130,7 @@ impl<'a> Reading<'a> {
         problems: &mut Vec<Problem>,
     ) {
         let parallelism_origin = fields.origin_of("parallelism");
-        let parallelism = fields.optional::<u32>("parallelism");
+        let parallelism = fields.optional::<Parallelism>("parallelism").map(|parallelism| parallelism.0);
         self.gaps |= parallelism_origin.is_some() && parallelism.is_none();
         let (mut inputs, mut places, mut input, mut chain) = (Vec::new(), Vec::new(), None, None);
         if section != "sources" {
@@ -322,16 +319,6 @@ fn to_json(located: &Located, path: &str, problems: &mut Vec<Problem>) -> serde_
             let field = |(key, value): (&String, &Located)| (key.clone(), to_json(value, &join(path, key), problems));
             serde_json::Value::Object(table.0.iter().map(|entry| (&entry.key, &entry.value)).map(field).collect())
         }
-    }
-}
-
-/// A duration that is not 0.
-struct PositiveDuration(Duration);
-
-impl Field for PositiveDuration {
-    fn read(value: &Value) -> Result<Self, Wrong> {
-        let duration = HumanDuration::read(value)?.0;
-        if duration.is_zero() { Err(Wrong::found(value, "more than 0")) } else { Ok(Self(duration)) }
     }
 }
 

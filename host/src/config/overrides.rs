@@ -10,6 +10,9 @@ use crate::closest::closest;
 /// The sections whose tables are nodes.
 const NODE_SECTIONS: [&str; 3] = ["sources", "operators", "sinks"];
 
+/// How many names a path may have. The longest of a job file has four; tables of an operator's own may go deeper.
+const MOST_NAMES: usize = 64;
+
 /// Puts the arguments of `--set` into a table, later ones over earlier ones.
 pub(super) fn apply(table: &mut Table, arguments: &[String], problems: &mut Vec<Problem>) {
     for argument in arguments {
@@ -30,6 +33,10 @@ fn apply_one(table: &mut Table, argument: &str, origin: &Origin) -> Result<(), P
     if names.iter().any(|name| name.is_empty()) {
         let problem = Problem::new("", format!("{path:?} is not the path of a field"));
         return Err(problem.expected("names with dots between them, such as operators.count.parallelism"));
+    }
+    if names.len() > MOST_NAMES {
+        let problem = Problem::new("", format!("the path of a field has {} names", names.len()));
+        return Err(problem.expected(format!("at most {MOST_NAMES} names with dots between them")));
     }
     if let [section, node, ..] = names[..]
         && NODE_SECTIONS.contains(&section)
@@ -139,6 +146,8 @@ mod tests {
             "error: --set parallelism has no value\n  --> --set parallelism\n  \
              = expected: NAME.NAME=VALUE, such as operators.count.parallelism=4"
         );
+        let deep = format!("{}=1", vec!["a"; 30_000].join("."));
+        assert!(refused(&deep).starts_with("error: the path of a field has 30000 names\n"));
         assert!(refused("operators..x=1").contains("is not the path of a field"));
         assert!(refused("operators.cuont.parallelism=1").contains("help: did you mean operators.count?"));
         assert!(refused("sinks.out.path=x").contains("help: it has no sinks"));

@@ -1,11 +1,13 @@
 //! Reading a table field by field, so that all its mistakes are found and not only the first.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use super::error::Problem;
 use super::units::{ByteSize, HumanDuration, UnitError};
 use super::value::{Located, Origin, Table, Value, join};
 use crate::closest::closest;
+use crate::protocol::key_group::LARGEST_MAX_PARALLELISM;
 
 /// A table that is being read. Fields that nobody asked for are unknown.
 pub(super) struct Section<'a> {
@@ -35,6 +37,11 @@ impl Wrong {
         Self { message: format!("found {}", value.describe()), expected: expected.into() }
     }
 
+    /// A value that would be right in another version of the program.
+    pub(super) fn refused(message: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self { message: message.into(), expected: expected.into() }
+    }
+
     /// The mistake, about a field.
     pub(super) fn problem(self, path: &str) -> Problem {
         Problem::new(path, self.message).expected(self.expected)
@@ -55,6 +62,11 @@ impl<'a> Section<'a> {
     /// The dotted path of the table.
     pub(super) fn path(&self) -> &str {
         &self.path
+    }
+
+    /// Where the table was written.
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// The fields that were asked for.
@@ -93,10 +105,15 @@ impl<'a> Section<'a> {
 
     /// A field that must be there, with an example of it.
     pub(super) fn required<T: Field>(&mut self, name: &'static str, example: &str) -> Option<T> {
+        self.require(name, example);
+        self.optional(name)
+    }
+
+    /// Blames the table if it lacks a field, which is yet to be read, with an example of it.
+    pub(super) fn require(&mut self, name: &'static str, example: &str) {
         if self.table.entry(name).is_none() {
             self.missing(name, example);
         }
-        self.optional(name)
     }
 
     /// Blames the table for a field that it lacks.
@@ -186,7 +203,8 @@ impl Field for u32 {
             Value::Integer(number) => Self::try_from(*number).ok(),
             _ => None,
         };
-        number.filter(|number| *number > 0).ok_or_else(|| Wrong::found(value, "a whole number from 1"))
+        let expected = || format!("a whole number from 1 to {}", Self::MAX);
+        number.filter(|number| *number > 0).ok_or_else(|| Wrong::found(value, expected()))
     }
 }
 
@@ -199,6 +217,37 @@ impl Field for ByteSize {
 impl Field for HumanDuration {
     fn read(value: &Value) -> Result<Self, Wrong> {
         unit(value, "duration", Self::EXPECTED)
+    }
+}
+
+/// A size that is not 0.
+pub(super) struct Positive(pub(super) ByteSize);
+
+impl Field for Positive {
+    fn read(value: &Value) -> Result<Self, Wrong> {
+        let size = ByteSize::read(value)?;
+        if size.0 == 0 { Err(Wrong::found(value, "more than 0 bytes")) } else { Ok(Self(size)) }
+    }
+}
+
+/// A duration that is not 0.
+pub(super) struct PositiveDuration(pub(super) Duration);
+
+impl Field for PositiveDuration {
+    fn read(value: &Value) -> Result<Self, Wrong> {
+        let duration = HumanDuration::read(value)?.0;
+        if duration.is_zero() { Err(Wrong::found(value, "more than 0")) } else { Ok(Self(duration)) }
+    }
+}
+
+/// A number of key groups or of subtasks, which are never more.
+pub(super) struct Parallelism(pub(super) u32);
+
+impl Field for Parallelism {
+    fn read(value: &Value) -> Result<Self, Wrong> {
+        let number = u32::read(value).ok().filter(|number| *number <= LARGEST_MAX_PARALLELISM);
+        let expected = || format!("a whole number from 1 to {LARGEST_MAX_PARALLELISM}");
+        number.map(Self).ok_or_else(|| Wrong::found(value, expected()))
     }
 }
 

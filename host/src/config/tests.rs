@@ -3,12 +3,16 @@
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::api::{JobGraph, NodeKind, Partition};
+use crate::api::{
+    CheckpointMode, CheckpointSettings, JobGraph, JobOptions, NodeKind, Partition, RestartSettings, Retention,
+    StorageLocation,
+};
 use crate::id::{Attempt, Owner, SubtaskId};
 use crate::operator::{Descriptor, Fault, OnError, Operator, OperatorFactory, SideOutput, StateDescriptor, StateKind};
 
@@ -134,9 +138,89 @@ fn the_host_file_is_not_a_job() {
     let error = load(JOB, Some("paralelism = 2\n[sinks.out]\n[checkpoint]\n"), &[]).unwrap_err();
     let problems: Vec<_> = error.problems().iter().map(|problem| (problem.field(), problem.message())).collect();
     assert_eq!(problems, [("paralelism", "unknown field"), ("sinks", "this belongs in a job file")]);
-    let error = load(JOB, Some("[checkpoint]\n"), &[]).unwrap_err();
+    let error = load(JOB, Some("[checkpoint]\nkeep = 0\n"), &[]).unwrap_err();
     let (path, line, column) = error.problems()[0].place().expect("a place");
-    assert_eq!((path.file_name(), line, column), (Some(Path::new(HOST_FILE).as_os_str()), 1, 2));
+    assert_eq!((path.file_name(), line, column), (Some(Path::new(HOST_FILE).as_os_str()), 2, 8));
+}
+
+#[test]
+fn a_name_is_safe_in_a_path() {
+    for name in ["two\\nlines", "nul\\u0000", "a/b", "..", "", "word count"] {
+        let job = JOB.replacen("wordcount", name, 1);
+        let error = load(&job, None, &[]).unwrap_err().to_string();
+        assert!(error.contains("expected 1 to 100 letters, digits, '-' or '_'"), "{error}");
+        let node = JOB.replacen("[sources.lines]", &format!("[sources.\"{name}\"]"), 1);
+        let error = load(&node, None, &[]).unwrap_err().to_string();
+        assert!(error.contains("a name has 1 to 100 letters, digits, '-' or '_'"), "{error}");
+    }
+}
+
+#[test]
+fn a_job_takes_checkpoints_if_it_asks_for_them() {
+    let options = |set: &[&str]| load(JOB, None, set).unwrap().options(owner());
+    let none = options(&[]);
+    assert_eq!((none.checkpoint, none.restart), (None, RestartSettings::None));
+    let set = ["checkpoint.interval=1s", "state.backend=memory"];
+    let JobOptions { checkpoint: Some(checkpoint), restart, .. } = options(&set) else { panic!("checkpoints") };
+    let StorageLocation::Directory(directory) = checkpoint.storage.clone() else { panic!("a directory") };
+    assert!(directory.is_absolute() && directory.ends_with(".tidegate/checkpoints"), "{directory:?}");
+    let second = Duration::from_secs(1);
+    assert_eq!(checkpoint, CheckpointSettings::new(second, StorageLocation::Directory(directory)));
+    assert_eq!(restart, RestartSettings::EXPONENTIAL_DELAY);
+    let all = [
+        "checkpoint={ interval = \"1s\", min-pause = \"500ms\", timeout = \"60s\", keep = 3, storage = \"memory:\" }",
+        "checkpoint.mode=at-least-once",
+        "checkpoint.retain=never",
+        "checkpoint.tolerable-failures=2",
+        "checkpoint.max-concurrent=1",
+        "checkpoint.unaligned=false",
+        "checkpoint.aligned-timeout=0s",
+        "restart={ strategy = \"fixed-delay\", attempts = 3, delay = \"5s\" }",
+    ];
+    let checkpoint = CheckpointSettings {
+        interval: second,
+        min_pause: second / 2,
+        timeout: 60 * second,
+        tolerable_failures: 2,
+        mode: CheckpointMode::AtLeastOnce,
+        retain: Retention::Never,
+        keep: 3,
+        storage: StorageLocation::Memory,
+    };
+    let options = options(&all);
+    assert_eq!(options.checkpoint, Some(checkpoint));
+    assert_eq!(options.restart, RestartSettings::FixedDelay { attempts: 3, delay: 5 * second });
+}
+
+#[test]
+fn old_backends_say_where_checkpoints_are() {
+    let place = |host: Option<&str>, set: &[&str]| {
+        let file =
+            load(&JOB.replace("\nbackend = \"jobmanager\"", ""), host, &[&["checkpoint.interval=1s"], set].concat());
+        file.map(|file| file.checkpoint.expect("checkpoints").storage.to_string())
+    };
+    let files = "checkpoint.storage=file:///x";
+    assert_eq!(place(None, &["state.backend=jobmanager"]).unwrap(), "memory:");
+    assert!(place(None, &["state.backend=filesystem"]).unwrap().ends_with("/.tidegate/checkpoints"));
+    assert_eq!(place(None, &["state.backend=filesystem", files]).unwrap(), "file:///x");
+    assert!(place(None, &["state.backend=jobmanager", files]).is_err());
+    // Whoever has the last word says both.
+    assert_eq!(place(Some("state.backend = \"jobmanager\""), &[files]).unwrap(), "file:///x");
+    assert_eq!(place(Some("checkpoint.storage = \"file:x\""), &["state.backend=jobmanager"]).unwrap(), "memory:");
+}
+
+#[test]
+fn defaults_of_the_host_ask_for_nothing() {
+    let host = "[checkpoint]\nstorage = \"file:///x\"\n[restart]\nstrategy = \"fixed-delay\"\nattempts = 3\n";
+    let memory = "state.backend=memory";
+    let file = load(JOB, Some(host), &[]).unwrap();
+    assert_eq!(file.checkpoint, None);
+    assert_eq!(file.restart, RestartSettings::FixedDelay { attempts: 3, delay: Duration::from_secs(1) });
+    let file = load(JOB, Some(host), &["checkpoint.interval=1s", memory, "restart.strategy=none"]).unwrap();
+    assert_eq!(file.checkpoint.expect("checkpoints").storage.to_string(), "file:///x");
+    assert_eq!(file.restart, RestartSettings::None);
+    let file = load(JOB, Some("restart.attempts = 3"), &["restart.strategy=failure-rate"]).unwrap();
+    assert_eq!(file.restart, RestartSettings::FAILURE_RATE);
 }
 
 #[test]
@@ -164,7 +248,7 @@ fn a_component_that_cannot_be_loaded_is_blamed_where_it_is_named() {
 #[test]
 fn a_job_file_that_cannot_be_read_says_why() {
     let missing = JobFile::load(&JobSources { job: "nowhere/job.toml".into(), ..JobSources::default() }).unwrap_err();
-    let expected = "error: cannot read nowhere/job.toml: there is no such file\n  = help: check the path";
+    let expected = "error: cannot read the job file nowhere/job.toml: there is no such file\n  = help: check the path";
     assert_eq!(missing.to_string(), expected);
     let directory = tempfile::tempdir().unwrap();
     let job = directory.path().join("job.toml");

@@ -37,6 +37,28 @@ pub(super) enum Origin {
     },
 }
 
+/// Who says something. A later one wins over an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Layer {
+    /// The host-wide file.
+    Host,
+    /// The job file.
+    Job,
+    /// The command line.
+    Set,
+}
+
+impl Origin {
+    /// Who says it, given the job file.
+    pub(super) fn layer(&self, job: &Arc<SourceText>) -> Layer {
+        match self {
+            Self::File { file, .. } if Arc::ptr_eq(file, job) => Layer::Job,
+            Self::File { .. } => Layer::Host,
+            Self::Set { .. } => Layer::Set,
+        }
+    }
+}
+
 /// A value and where it was written.
 #[derive(Clone, Debug)]
 pub(super) struct Located {
