@@ -108,15 +108,26 @@ path = "out"
 #[test]
 fn the_command_line_is_checked() {
     let job = Job::new(FILE_TO_BLACKHOLE);
+    job.write(
+        "memory.toml",
+        format!("checkpoint = {{ interval = \"1s\", storage = \"memory:\" }}\n{FILE_TO_BLACKHOLE}"),
+    );
     let help = job.tidegate(&["--help"]);
     assert_eq!(help.code(), 0);
     assert!(help.stdout().contains("Exit codes:"), "{}", help.stdout());
     assert_eq!(job.tidegate(&["--version"]).stdout(), format!("tidegate {}\n", env!("CARGO_PKG_VERSION")));
-    let wrong: [(&[&str], &str); 6] = [
+    let wrong: [(&[&str], &str); 13] = [
         (&[], "Usage:"),
         (&["run"], "JOB.toml"),
-        (&["run", "job.toml", "--resume"], "--resume"),
-        (&["run", "missing.toml"], "error: cannot read missing.toml: there is no such file"),
+        (&["run", "job.toml", "--resume"], "error: --resume: the job takes no checkpoints"),
+        (&["run", "memory.toml", "--resume"], "error: --resume: checkpoints in memory end with the run"),
+        (&["run", "job.toml", "--resume", "--fresh"], "cannot be used with"),
+        (&["run", "job.toml", "--resume", "--from", "x"], "cannot be used with"),
+        (&["run", "job.toml", "--fresh", "--from", "x"], "cannot be used with"),
+        (&["run", "job.toml", "--allow-non-restored-state"], "--resume"),
+        (&["run", "job.toml", "--from", "nowhere/chk-1"], "error: --from: there is no nowhere/chk-1"),
+        (&["run", "job.toml", "--from", "s3://x/chk-1"], "error: --from: checkpoints in s3:// are not available"),
+        (&["run", "missing.toml"], "error: cannot read the job file missing.toml: there is no such file"),
         (&["run", "job.toml", "--set", "parallelism"], "--set parallelism has no value"),
         (&["run", "job.toml", "--log", "verbose"], "error: --log: \"verbose\" is not a log level"),
     ];
@@ -161,6 +172,92 @@ fn scripts_get_json() {
     assert_eq!((node(1, "name"), node(1, "kind"), node(1, "records_out")), ("out".into(), "sink".into(), 3.into()));
     assert!(node(1, "summaries")[0].as_str().is_some_and(|text| text.starts_with("3 records")), "{summary}");
     assert!(!done.stderr().contains("finished"), "{}", done.stderr());
+}
+
+/// Redirects stdout to where nothing fits.
+#[cfg(target_os = "linux")]
+fn to_full(command: &mut Command) -> Done {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("the device");
+    Done(
+        command
+            .stdout(full)
+            .stderr(Stdio::piped())
+            .spawn()
+            .and_then(|child| child.wait_with_output())
+            .expect("it runs"),
+    )
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn output_that_cannot_be_written_is_an_error() {
+    let job = Job::new(FILE_TO_FILE);
+    job.write("input.txt", "one\n");
+    job.write("empty.wasm", EMPTY_COMPONENT);
+    let lost: [&[&str]; 5] = [
+        &["run", "job.toml", "--json"],
+        &["run", "missing.toml", "--json"],
+        &["component", "check", "empty.wasm"],
+        &["component", "check", "empty.wasm", "--json"],
+        &["--help"],
+    ];
+    for arguments in lost {
+        let done = to_full(&mut job.command(arguments));
+        assert_eq!(done.code(), 1, "{arguments:?}");
+        assert!(done.stderr().contains("error: cannot write to stdout: No space left on device"), "{}", done.stderr());
+    }
+    // The job itself ran, and says on stderr what it did.
+    assert_eq!(job.committed("out"), b"one\n");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let job = Job::new(FILE_TO_BLACKHOLE);
+    job.write("input.txt", "one\n");
+    let (mut running, stdout) = Running::start(&job, &["run", "job.toml", "--json"]);
+    drop(stdout);
+    running.end_well();
+}
+
+#[test]
+fn a_job_that_does_not_start_says_so_in_json() {
+    let job = Job::new(&FILE_TO_BLACKHOLE.replace("\"file\"", "\"flie\""));
+    let done = job.tidegate(&["run", "job.toml", "--json", "--set", "parallelism=0"]);
+    assert_eq!(done.code(), 2);
+    let summary = done.summary();
+    assert_eq!((&summary["job"], &summary["outcome"]), (&Value::Null, &"failed".into()));
+    let errors = [
+        "job.toml:4:13: sources.lines.connector: there is no connector \"flie\" here; expected one of file, generator, \
+         socket; did you mean \"file\"?",
+        "--set parallelism=0: parallelism: found the number 0; expected a whole number from 1 to 32768",
+    ];
+    assert_eq!(summary["errors"], Value::from(errors.map(Value::from).to_vec()));
+    assert!(done.stderr().contains("--> job.toml:4:13"), "{}", done.stderr());
+}
+
+#[test]
+fn the_file_that_cannot_be_read_is_named() {
+    let job = Job::new(FILE_TO_BLACKHOLE);
+    let mut command = job.command(&["run", "job.toml"]);
+    let done = Done(command.env("TIDEGATE_CONFIG", "nowhere.toml").output().expect("the command runs"));
+    assert_eq!(done.code(), 2);
+    let expected = "error: cannot read the host-wide file of defaults nowhere.toml: there is no such file\n  = help: \
+                    correct the path in the variable TIDEGATE_CONFIG, or unset it to do without the file\n";
+    assert_eq!(done.stderr(), expected);
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_an_error_that_names_it() {
+    let job = Job::new(FILE_TO_FILE);
+    job.write("input.txt", "0123456789abcde\n".repeat(100_000));
+    let script = "ulimit -f 100 && exec \"$0\" run job.toml";
+    let mut limited = Command::new("sh");
+    limited.args(["-c", script, env!("CARGO_BIN_EXE_tidegate")]).current_dir(job.0.path()).stdin(Stdio::null());
+    let done = Done(limited.env("TIDEGATE_CACHE", "").env_remove("TIDEGATE_CONFIG").output().expect("the shell runs"));
+    assert_eq!(done.code(), 1, "{}", done.stderr());
+    let stderr = done.stderr();
+    assert!(stderr.contains("error: sink out") && stderr.contains("File too large"), "{stderr}");
+    assert!(stderr.contains("out/.part-") || stderr.contains("/out/"), "{stderr}");
 }
 
 #[test]
@@ -344,7 +441,8 @@ input = "numbers"
     );
     let (mut running, mut stdout) = Running::start(&job, &["run", "job.toml"]);
     assert_eq!(stdout.next().expect("a line").expect("UTF-8"), "1");
-    running.signal("-TERM");
+    // As when the terminal closes; SIGTERM is the same.
+    running.signal("-HUP");
     let written = 1 + stdout.count();
     let stderr = running.end_well();
     let said = stderr.lines().find(|line| line.starts_with("endless cancelled after ")).expect("what it did");

@@ -9,6 +9,7 @@ use super::exit::{Exit, Failure, chain};
 use super::host::Host;
 use super::json;
 use super::numbers::size;
+use super::stdout;
 use crate::error_chain::links;
 use crate::operator::{Descriptor, Limits, OperatorFactory, StateKind};
 use crate::wasm::{Access, ComponentReport, LoadError, OperatorSettings, WasmOperatorFactory};
@@ -57,9 +58,9 @@ pub(super) fn check(arguments: &CheckArguments) -> Result<Exit, Failure> {
     }
     let findings = look(arguments)?;
     if arguments.json {
-        json::print(&to_json(arguments, &findings));
+        json::print(&to_json(arguments, &findings))?;
     } else {
-        json::print_text(&to_text(arguments, &findings));
+        stdout::print(&to_text(arguments, &findings))?;
     }
     Ok(if findings.error.is_none() { Exit::Done } else { Exit::Failed })
 }

@@ -2,9 +2,10 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::process::ExitCode;
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, Problem};
 use crate::error_chain::links;
 
 /// What the exit code says.
@@ -35,6 +36,8 @@ pub(super) enum Failure {
     Config(ConfigError),
     /// An argument or a variable is wrong: what, and what to do.
     Argument(String),
+    /// What belongs on stdout could not be written there.
+    Stdout(io::Error),
     /// Anything else.
     Other(Box<dyn Error + Send + Sync>),
 }
@@ -49,7 +52,19 @@ impl Failure {
     pub(super) fn exit(&self) -> Exit {
         match self {
             Self::Config(_) | Self::Argument(_) => Exit::Usage,
-            Self::Other(_) => Exit::Failed,
+            Self::Stdout(_) | Self::Other(_) => Exit::Failed,
+        }
+    }
+}
+
+impl Failure {
+    /// What is wrong, a line each.
+    pub(super) fn lines(&self) -> Vec<String> {
+        match self {
+            Self::Config(error) => error.problems().iter().map(Problem::on_one_line).collect(),
+            Self::Argument(problem) => vec![problem.clone()],
+            Self::Stdout(error) => vec![format!("cannot write to stdout: {error}")],
+            Self::Other(error) => links(&**error),
         }
     }
 }
@@ -66,6 +81,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Config(error) => error.fmt(f),
             Self::Argument(problem) => write!(f, "error: {problem}"),
+            Self::Stdout(error) => write!(f, "error: cannot write to stdout: {error}"),
             Self::Other(error) => f.write_str(&chain(&**error)),
         }
     }

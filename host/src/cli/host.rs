@@ -7,6 +7,7 @@ use std::thread::available_parallelism;
 use tokio::runtime::{Builder, Runtime};
 
 use super::exit::Failure;
+use super::signals::survive_large_files;
 use crate::config::HOST_FILE;
 use crate::env::Env;
 use crate::wasm::{EngineConfig, WasmEngine};
@@ -32,6 +33,9 @@ impl Host {
             |name, threads| Builder::new_multi_thread().enable_all().worker_threads(threads).thread_name(name).build();
         let workers = runtime("worker", threads).map_err(Failure::other)?;
         let control = runtime("control", CONTROL_THREADS).map_err(Failure::other)?;
+        let entered = control.enter();
+        survive_large_files().map_err(Failure::other)?;
+        drop(entered);
         // The standard library seeds its hashers from the system's entropy.
         let seed = RandomState::new().build_hasher().finish();
         let env = Env::system(workers.handle(), control.handle(), seed);

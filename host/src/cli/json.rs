@@ -1,23 +1,37 @@
 //! What scripts are told: one JSON object per line on stdout.
 
-use std::io::Write;
-
 use serde_json::{Value, json};
 
+use super::exit::Failure;
 use super::numbers::rate;
 use super::progress::{Interval, Role, Snapshot};
+use super::stdout;
 use crate::api::{JobReport, Outcome};
 use crate::error_chain::links;
 
-/// Writes a line. Whoever closed stdout does not want to be told; the job goes on all the same.
-pub(super) fn print(value: &Value) {
-    print_text(&format!("{value}\n"));
+/// Writes a line.
+pub(super) fn print(value: &Value) -> Result<(), Failure> {
+    stdout::print(&format!("{value}\n"))
 }
 
-/// Writes text, likewise.
-pub(super) fn print_text(text: &str) {
-    let mut stdout = std::io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+/// Lines about a job that goes on whether they can be written or not.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    lost: Option<Failure>,
+}
+
+impl Lines {
+    /// Writes a line, unless one before it could not be written: what follows a part of a line is no JSON.
+    pub(super) fn print(&mut self, value: &Value) {
+        if self.lost.is_none() {
+            self.lost = print(value).err();
+        }
+    }
+
+    /// Why a line could not be written, if that happened.
+    pub(super) fn lost(self) -> Result<(), Failure> {
+        self.lost.map_or(Ok(()), Err)
+    }
 }
 
 /// How far a job has come.
@@ -63,6 +77,21 @@ pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot) -> Value {
         "records_written": last.records_written(),
         "records_per_s": rate(last.records_read(), report.elapsed),
         "nodes": nodes,
+    })
+}
+
+/// Why a job was not started.
+pub(super) fn not_started(job: Option<&str>, failure: &Failure) -> Value {
+    json!({
+        "event": "summary",
+        "job": job,
+        "outcome": "failed",
+        "errors": failure.lines(),
+        "elapsed_s": 0.0,
+        "records_read": 0,
+        "records_written": 0,
+        "records_per_s": 0,
+        "nodes": [],
     })
 }
 

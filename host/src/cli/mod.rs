@@ -12,6 +12,7 @@ mod progress;
 mod run;
 mod screen;
 mod signals;
+mod stdout;
 mod summary;
 
 use std::process::ExitCode;
@@ -71,9 +72,19 @@ pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Asking for help is no mistake. Nothing is left to be done if the text cannot be printed.
-            let _ = error.print();
-            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
+            if error.use_stderr() {
+                // Nothing is left to be done if the text cannot be printed.
+                let _ = error.print();
+                return Exit::Usage.into();
+            }
+            // Asking for help is no mistake.
+            return match stdout::print(&error.render().to_string()) {
+                Ok(()) => Exit::Done.into(),
+                Err(failure) => {
+                    Screen::default().print(&format!("{failure}\n"));
+                    failure.exit().into()
+                }
+            };
         }
     };
     let screen = Screen::default();

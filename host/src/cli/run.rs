@@ -14,8 +14,8 @@ use super::progress::{Interval, Role, Snapshot, roles};
 use super::screen::Screen;
 use super::signals::Signals;
 use super::summary::summary;
-use crate::api::{JobGraph, JobHandle, JobReport, NodeKind, Outcome, start};
-use crate::config::{JobFile, JobSources, WantedOperator};
+use crate::api::{JobGraph, JobHandle, JobOptions, JobReport, NodeKind, Outcome, StartMode, StorageLocation, start};
+use crate::config::{JobFile, JobSources, WantedOperator, checkpoint_path};
 use crate::connectors::Commit;
 use crate::env::Env;
 use crate::id::{Attempt, Owner};
@@ -36,6 +36,16 @@ const AFTER_HELP: &str = "\
 The job file is checked as a whole before anything starts, and all mistakes are reported together. Values of --set win
 over the job file, and the job file over the host-wide defaults of tidegate.toml.
 
+A job with a section [checkpoint] keeps its state, and how far it has read, in checkpoints. They outlive a run that fails,
+is cancelled or is killed, unless [checkpoint] retain says otherwise; a run that finishes removes them.
+  --resume       goes on from the newest checkpoint of the last run. If there is none, the job starts from nothing and
+                 says so. What was read after the checkpoint is read again; the file sink shows it only once.
+  --fresh        starts from nothing. Needed beside checkpoints of the same job, which no run forgets in silence.
+  --from PATH    goes on from a checkpoint (or savepoint) of your choice, of this job or of another one with the same
+                 nodes. State belongs to the name of a node and its states, whatever else has changed, parallelism too.
+  --allow-non-restored-state   with --resume or --from: state that no node claims is dropped instead of refused. It is
+                 for operators that were removed or renamed on purpose.
+
 On a terminal, progress is drawn on stderr. Otherwise the command says nothing but warnings, errors and, at the end, a
 summary. Ctrl-C or SIGTERM cancels the job in good order and commits what was written; a second one ends the process at
 once, with exit code 130, and commits nothing.
@@ -52,6 +62,8 @@ and at the end:
 Examples:
   tidegate run wordcount/job.toml
   tidegate run job.toml --set parallelism=4 --set operators.count.limits.call=5s
+  tidegate run job.toml --resume
+  tidegate run job.toml --from .tidegate/checkpoints/wordcount-1f0c2a9b/chk-42
 
 Exit codes: 0 finished or cancelled on request; 1 the job failed; 2 the command line or the job file is wrong.";
 
@@ -67,6 +79,22 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
 
+    /// Goes on where an earlier run of the job was when it took its newest checkpoint.
+    #[arg(long, conflicts_with_all = ["fresh", "from"], group = "restoring")]
+    resume: bool,
+
+    /// Starts over, and leaves behind what checkpoints of the job there are.
+    #[arg(long, conflicts_with = "from")]
+    fresh: bool,
+
+    /// Starts from this checkpoint or savepoint: its directory, or the file _metadata in it.
+    #[arg(long, value_name = "PATH", group = "restoring")]
+    from: Option<String>,
+
+    /// Drops state for which the job has no operator any more, which is an error otherwise.
+    #[arg(long, requires = "restoring")]
+    allow_non_restored_state: bool,
+
     /// Writes progress and the summary as JSON lines to stdout.
     #[arg(long)]
     json: bool,
@@ -78,8 +106,23 @@ pub(super) struct RunArguments {
 
 /// Runs the command.
 pub(super) fn run(arguments: &RunArguments, screen: &Screen) -> Result<Exit, Failure> {
+    let mut job = None;
+    let ended = load_and_run(arguments, screen, &mut job);
+    if let Err(failure) = &ended
+        && arguments.json
+        && !matches!(failure, Failure::Stdout(_))
+    {
+        json::print(&json::not_started(job.as_deref(), failure))?;
+    }
+    ended
+}
+
+/// Leaves in `job` the name of the job once that is known.
+fn load_and_run(arguments: &RunArguments, screen: &Screen, job: &mut Option<String>) -> Result<Exit, Failure> {
     let sources = JobSources { job: arguments.job.clone(), host: host_file(), set: arguments.set.clone() };
     let file = JobFile::load(&sources)?;
+    *job = Some(file.name.clone());
+    let start = start_mode(arguments, &file)?;
     if arguments.json
         && let Some(sink) = file.stdout_sink()
     {
@@ -94,7 +137,45 @@ pub(super) fn run(arguments: &RunArguments, screen: &Screen) -> Result<Exit, Fai
         quiet: arguments.quiet,
         draw: !arguments.json && !arguments.quiet && file.stdout_sink().is_none() && screen.is_terminal(),
     };
-    Host::start()?.block_on(async |env, engine| run_job(&file, env, engine, &show).await)
+    Host::start()?.block_on(async |env, engine| {
+        let options = JobOptions {
+            start,
+            allow_non_restored_state: arguments.allow_non_restored_state,
+            ..file.options(owner(env))
+        };
+        run_job(&file, options, env, engine, &show).await
+    })
+}
+
+/// Where from the job is to start.
+fn start_mode(arguments: &RunArguments, file: &JobFile) -> Result<StartMode, Failure> {
+    if arguments.fresh {
+        return Ok(StartMode::Fresh);
+    }
+    if let Some(from) = &arguments.from {
+        let path = checkpoint_path(from).map_err(|problem| Failure::Argument(format!("--from: {problem}")))?;
+        if !path.exists() {
+            let path = path.display();
+            return Err(Failure::Argument(format!(
+                "--from: there is no {path}; `tidegate checkpoint list DIR` lists what there is"
+            )));
+        }
+        return Ok(StartMode::From(path));
+    }
+    if !arguments.resume {
+        return Ok(StartMode::Default);
+    }
+    match file.checkpoint.as_ref().map(|checkpoint| &checkpoint.storage) {
+        Some(StorageLocation::Directory(_)) => Ok(StartMode::Resume),
+        Some(StorageLocation::Memory) => Err(Failure::Argument(
+            "--resume: checkpoints in memory end with the run that took them; keep them in files, such as checkpoint.storage = \"file:checkpoints\""
+                .to_owned(),
+        )),
+        None => Err(Failure::Argument(
+            "--resume: the job takes no checkpoints, so there is nothing to go on from; add a section [checkpoint] with interval = \"10s\", or name a checkpoint with --from"
+                .to_owned(),
+        )),
+    }
 }
 
 /// Who is told what.
@@ -105,20 +186,31 @@ struct Show<'a> {
     draw: bool,
 }
 
-async fn run_job(file: &JobFile, env: &Env, engine: &WasmEngine, show: &Show<'_>) -> Result<Exit, Failure> {
+async fn run_job(
+    file: &JobFile,
+    options: JobOptions,
+    env: &Env,
+    engine: &WasmEngine,
+    show: &Show<'_>,
+) -> Result<Exit, Failure> {
     let graph = file.plan(|wanted| load(wanted, env, engine, show)).await?;
     warn(&graph, show.screen);
     let (roles, at_once) = (roles(&graph), at_once(&graph));
     let mut signals = Signals::new().map_err(Failure::other)?;
     let started = env.clock.monotonic();
-    let mut job = start(graph, env.clone(), file.options(owner(env)));
-    let report = follow(&mut job, &mut signals, &file.name, &roles, env, show).await?;
+    let mut job = start(graph, env.clone(), options);
+    let mut lines = json::Lines::default();
+    let report = follow(&mut job, &mut signals, &file.name, &roles, env, show, &mut lines).await?;
     let last = Snapshot::take(job.metrics(), &roles, env.clock.monotonic().saturating_sub(started));
     if show.json {
         if let Outcome::Failed(error) = &report.outcome {
             show.screen.print(&format!("{}\n", chain(error)));
         }
-        json::print(&json::summary(&file.name, &report, &last));
+        lines.print(&json::summary(&file.name, &report, &last));
+        if let Err(failure) = lines.lost() {
+            show.screen.print(&summary(&file.name, &report, &last, &at_once));
+            return Err(failure);
+        }
     } else if !show.quiet {
         show.screen.print(&summary(&file.name, &report, &last, &at_once));
     } else if let Outcome::Failed(error) = &report.outcome {
@@ -194,6 +286,7 @@ async fn follow(
     roles: &[Role],
     env: &Env,
     show: &Show<'_>,
+    lines: &mut json::Lines,
 ) -> Result<JobReport, Failure> {
     let started = env.clock.monotonic();
     let metrics = Arc::clone(job.metrics());
@@ -221,7 +314,7 @@ async fn follow(
                 let now = look();
                 let interval = Interval { before: &before, now: &now };
                 if show.json && !show.quiet {
-                    json::print(&json::progress(name, &interval));
+                    lines.print(&json::progress(name, &interval));
                 } else if show.draw {
                     show.screen.draw(interval.lines(name));
                 }
