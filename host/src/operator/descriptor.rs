@@ -1,6 +1,7 @@
 //! What an operator declares about itself when it opens.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use crate::id::OutputId;
@@ -51,6 +52,19 @@ impl StateKind {
     #[must_use]
     pub fn is_keyed(self) -> bool {
         matches!(self, Self::KeyedValue | Self::KeyedList | Self::KeyedMap)
+    }
+}
+
+impl fmt::Display for StateKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::KeyedValue => "a value per key",
+            Self::KeyedList => "a list per key",
+            Self::KeyedMap => "a map per key",
+            Self::SplitList => "a split list, which belongs to no key",
+            Self::UnionList => "a union list, which belongs to no key",
+            Self::BroadcastMap => "a broadcast map, which belongs to no key",
+        })
     }
 }
 

@@ -3,6 +3,9 @@
 //! Every access is in bulk, because a disk answers a hundred questions at once cheaper than one after the other, and
 //! because a call through a trait object per key would cost as much as the answer.
 
+use std::ops::Range;
+
+use super::{FrozenState, Payload, Place};
 use crate::operator::StateDescriptor;
 use crate::record::{Column, Lists, OptionalColumn};
 
@@ -67,6 +70,24 @@ pub enum StateError {
         bytes: u64,
         /// What it may take.
         budget: u64,
+    },
+    /// What is to be restored has a key that belongs elsewhere.
+    #[error("a key of group {group} cannot be restored: {operator} owns the groups {owned:?}")]
+    ForeignKey {
+        /// The operator's name.
+        operator: String,
+        /// The group of the key.
+        group: u32,
+        /// The groups of the subtask.
+        owned: Range<u32>,
+    },
+    /// What is to be restored is of another kind than the state.
+    #[error("state {state:?} of {operator} cannot be restored: it holds something else than was found for it")]
+    ForeignKind {
+        /// The operator's name.
+        operator: String,
+        /// The name of the state.
+        state: String,
     },
 }
 
@@ -163,4 +184,25 @@ pub trait StateBackend: Send {
 
     /// The number of keys that hold something in a state.
     fn key_count(&self, state: StateIndex) -> u64;
+
+    /// Takes hold of the content as it is, at once: nothing is copied. What is written from now on does not touch it.
+    fn freeze(&mut self) -> Box<dyn FrozenState>;
+
+    /// Does a bit of the work that a freeze left for later, about as much as it is to move so many small entries, and
+    /// returns whether there is more of it. Called once for every batch: without it reads and writes stay slow, and
+    /// memory is not given back. There is nothing to do while a snapshot holds what would have to be moved.
+    fn merge(&mut self, entries: usize) -> bool;
+
+    /// Makes room for what is about to be restored: so many keys with so many bytes in all. Only the speed depends on it.
+    fn reserve(&mut self, place: Place, keys: u64, bytes: u64);
+
+    /// Sets the values of keys, appends to their lists, and sets entries of their maps.
+    ///
+    /// # Errors
+    /// When a key belongs to another subtask, or holds what does not fit the state, or the budget is used up.
+    fn restore<'a>(
+        &mut self,
+        state: StateIndex,
+        entries: &mut dyn Iterator<Item = (&'a [u8], Payload<'a>)>,
+    ) -> Result<(), StateError>;
 }

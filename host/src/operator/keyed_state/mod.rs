@@ -72,17 +72,6 @@ impl fmt::Debug for KeyedState {
     }
 }
 
-fn kind_name(kind: StateKind) -> &'static str {
-    match kind {
-        StateKind::KeyedValue => "a value per key",
-        StateKind::KeyedList => "a list per key",
-        StateKind::KeyedMap => "a map per key",
-        StateKind::SplitList => "a split list, which belongs to no key",
-        StateKind::UnionList => "a union list, which belongs to no key",
-        StateKind::BroadcastMap => "a broadcast map, which belongs to no key",
-    }
-}
-
 /// Checks that a result is not too large.
 #[inline]
 fn check_result(what: &'static str, bytes: u64, limit: u64) -> Result<(), RuleViolation> {
@@ -102,7 +91,7 @@ fn check_lengths(what: &'static str, left: usize, right: usize) -> Result<(), Ru
 
 impl State {
     fn wrong_kind(&self) -> RuleViolation {
-        RuleViolation::StateKind { name: self.name.clone(), kind: kind_name(self.kind).to_owned() }
+        RuleViolation::StateKind { name: self.name.clone(), kind: self.kind.to_string() }
     }
 
     fn values(&mut self) -> Result<&mut StagedValues, RuleViolation> {
@@ -171,6 +160,11 @@ impl KeyedState {
         }
         states.sort_by_key(|state| state.id);
         Self { states, backend, scope: Scope::new(), result_limit_bytes }
+    }
+
+    /// Where what counts is kept: to be frozen, merged and restored between calls.
+    pub fn backend_mut(&mut self) -> &mut dyn StateBackend {
+        &mut *self.backend
     }
 
     /// Opens the scope of the keys of a batch. There is none without a batch, without keys, or when the records are not

@@ -23,7 +23,7 @@ const LEAST_WASTE: usize = 16 << 10;
 pub(super) type Address = u32;
 
 /// Blocks of bytes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Arena {
     bytes: Vec<u8>,
     /// The first free block of each class, which holds the address of the next one; empty before the first one.

@@ -1,156 +1,414 @@
-//! The keys of one key group in one state: tables that split as they grow.
+//! The keys of one key group in one state, and how they are frozen for a snapshot.
 //!
-//! Extendible hashing: a directory maps the upper bits of a key's side to a table, and a table that is full is dealt
-//! out to two by one more bit. So growing costs at most the copy of one small table at a time, however large the group.
+//! A group is one set of tables most of the time. Freezing puts them behind an `Arc` that the snapshot shares, and
+//! what is written from then on goes to fresh tables: a layer over those below. A record of such a layer says what its
+//! key holds, that it holds nothing, or what changed in the list or map that lies below. When no snapshot holds the
+//! layers any more, the lowest becomes the group again, and the records of the others are moved into it little by
+//! little (`merge`); they go on lying over it until then.
 //!
-//! A group owns its tables by value, and nothing else refers to them: to freeze a group is to move its tables.
+//! What always holds: what a key holds is what its newest record says, down to the first that says it whole; a layer
+//! that a snapshot holds never changes; only while merging are there layers over the live one, and no write adds to
+//! those, so that merging comes to an end.
 
-use super::table::{Hash, Table};
+use std::ops::Bound;
+use std::sync::Arc;
 
-/// The most keys of a table, unless their hashes are too much alike.
-const MOST_KEYS: usize = 4096;
+use super::entry_map::{EntryPatch, PatchedMap};
+use super::merge::{edit, fold, settle};
+use super::table::{Content, Handle, Hash, Said, Stored, Table, cost_of_bytes, cost_of_map};
+use super::tables::Tables;
+use super::{store_flat_map, write_entry};
+use crate::state::frame;
 
-/// The most bytes of small records in a table, unless the hashes of their keys are too much alike.
-const MOST_SMALL_BYTES: usize = 1 << 20;
-
-/// How much larger a directory may be than an even spread of the keys would have it. Keys made to collide end up in a
-/// large table, not in a directory without end.
-const MOST_SKEW: usize = 64;
+/// The most frozen layers of a group, save those that a snapshot needs kept apart. A freeze that finds as many folds
+/// the newest two into one, which takes time that grows with what was written. It takes as many freezes without a
+/// merge in between to get there.
+pub(super) const MOST_FROZEN_LAYERS: usize = 4;
 
 /// The keys of one key group.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Group {
-    pub(super) tables: Vec<Table>,
-    /// The table of each value of the `depth` upper bits of a side.
-    directory: Vec<u32>,
-    depth: u32,
+    /// Where writes go.
+    pub(super) live: Tables,
+    pub(super) layers: Layers,
+    /// How many more keys hold something than there are records in the lowest layer.
+    pub(super) surplus: i64,
 }
 
-impl Default for Group {
-    fn default() -> Self {
-        Self { tables: vec![Table::default()], directory: vec![0], depth: 0 }
+/// What there is besides the live tables.
+#[derive(Debug, Default)]
+pub(super) enum Layers {
+    /// Nothing: the live tables are the group.
+    #[default]
+    None,
+    /// Frozen layers below the live one, the oldest first.
+    Below(Vec<Arc<Tables>>),
+    /// Layers over the live one, which are being merged into it.
+    Above(Patches),
+}
+
+/// Layers that are being merged.
+#[derive(Debug)]
+pub(super) struct Patches {
+    /// The oldest first: it is merged first.
+    pub(super) layers: Vec<Tables>,
+    /// The position of the first table in the oldest one that is not yet merged.
+    pub(super) next_table: usize,
+}
+
+/// What a key holds, as its layers tell it.
+#[derive(Debug, Default)]
+pub(super) struct Seen<'a> {
+    /// What the newest record says that says it whole.
+    pub(super) bottom: Option<Stored<'a>>,
+    /// What lies over that: only [`Said::More`] or only [`Said::Patch`], the newest first.
+    pub(super) over: Vec<Said<'a>>,
+}
+
+impl<'a> Seen<'a> {
+    /// What layers say about a key, from the newest on.
+    fn through(layers: impl Iterator<Item = &'a Tables>, hash: Hash, key: &[u8]) -> Self {
+        let mut over = Vec::new();
+        for layer in layers {
+            let Some((table, handle)) = layer.find(hash, key) else { continue };
+            match layer.tables[table as usize].said(handle).1 {
+                Said::Whole(stored) => return Self { bottom: Some(stored), over },
+                Said::Nothing => break,
+                change @ (Said::More(_) | Said::Patch(_)) => over.push(change),
+            }
+        }
+        assert!(over.is_empty(), "a change lies over nothing");
+        Self::default()
     }
+
+    /// What the key costs.
+    fn cost(&self, key: &[u8]) -> i64 {
+        let cost = match self.bottom {
+            None => 0,
+            Some(Stored::Bytes(_)) => cost_of_bytes(key.len(), self.byte_len()),
+            Some(Stored::Map(map)) => cost_of_map(key.len(), patched(map, &self.over).bytes()),
+        };
+        cost as i64
+    }
+
+    /// The bytes of a value or a list.
+    fn byte_len(&self) -> usize {
+        byte_strings(self.bottom, &self.over).map(<[u8]>::len).sum()
+    }
+}
+
+/// The parts of a value or list in order.
+#[inline]
+pub(super) fn byte_strings<'a>(
+    bottom: Option<Stored<'a>>,
+    over: &[Said<'a>],
+) -> impl Iterator<Item = &'a [u8]> + Clone {
+    let bottom = bottom.map(|stored| match stored {
+        Stored::Bytes(bytes) => bytes,
+        Stored::Map(_) => panic!("only map state holds maps"),
+    });
+    bottom.into_iter().chain(over.iter().rev().map(|said| match said {
+        Said::More(more) => *more,
+        _ => panic!("only more of it lies over a list"),
+    }))
+}
+
+/// A map with what lies over it.
+pub(super) fn patched<'a>(map: &'a super::entry_map::EntryMap, over: &[Said<'a>]) -> PatchedMap<'a> {
+    let patches = over.iter().map(|said| match said {
+        Said::Patch(patch) => *patch,
+        _ => panic!("only patches lie over a map"),
+    });
+    PatchedMap { map, patches: patches.collect() }
 }
 
 impl Group {
-    /// The position of the table of a key.
+    /// Whether the live tables are the group.
     #[inline]
-    pub(super) fn table_of(&self, hash: Hash) -> u32 {
-        self.directory[(u64::from(hash.side) >> (u32::BITS - self.depth)) as usize]
+    pub(super) fn is_whole(&self) -> bool {
+        matches!(self.layers, Layers::None)
     }
 
-    /// The number of keys.
-    pub(super) fn len(&self) -> usize {
-        self.tables.iter().map(Table::len).sum()
+    /// The number of keys that hold something.
+    pub(super) fn key_count(&self) -> u64 {
+        let lowest = match &self.layers {
+            Layers::Below(below) => below[0].len(),
+            Layers::None | Layers::Above(_) => self.live.len(),
+        };
+        u64::try_from(lowest as i64 + self.surplus).expect("no fewer keys than none")
     }
 
-    /// Splits or compacts a table that was written to, if it is time. Returns whether records moved.
+    /// The layers, the newest first.
+    fn newest_first(&self) -> impl Iterator<Item = &Tables> {
+        let (above, below): (&[Tables], &[Arc<Tables>]) = match &self.layers {
+            Layers::None => (&[], &[]),
+            Layers::Below(below) => (&[], below),
+            Layers::Above(patches) => (&patches.layers, &[]),
+        };
+        above.iter().rev().chain([&self.live]).chain(below.iter().rev().map(|layer| &**layer))
+    }
+
+    /// Layer `position` from the newest on.
     #[inline]
-    pub(super) fn settle(&mut self, table: u32) -> bool {
-        let written = &mut self.tables[table as usize];
-        if written.len() > MOST_KEYS || written.small_bytes() > MOST_SMALL_BYTES {
-            return self.split(table);
-        }
-        if written.is_wasteful() {
-            written.compact();
-            return true;
-        }
-        false
+    pub(super) fn layer(&self, position: u32) -> &Tables {
+        self.newest_first().nth(position as usize).expect("a probe names a layer that is there")
     }
 
-    /// Splits a table, unless the keys are too much alike for that.
-    fn split(&mut self, table: u32) -> bool {
-        let position = table as usize;
-        let depth = self.tables[position].depth;
-        if depth == self.depth {
-            let even = self.len() / MOST_KEYS + 1;
-            if self.depth == u32::BITS || self.directory.len() * 2 > even * MOST_SKEW {
-                return false;
+    /// Where the newest record with a tag is: its layer from the newest on, its table, itself. Touches indexes alone.
+    #[inline]
+    pub(super) fn candidate(&self, hash: Hash) -> Option<(u32, u32, Handle)> {
+        (0..).zip(self.newest_first()).find_map(|(position, layer)| {
+            let table = layer.table_of(hash);
+            let handle = layer.tables[table as usize].candidate(hash.tag)?;
+            Some((position, table, handle))
+        })
+    }
+
+    /// What a key holds.
+    pub(super) fn see(&self, hash: Hash, key: &[u8]) -> Seen<'_> {
+        Seen::through(self.newest_first(), hash, key)
+    }
+
+    /// Freezes what the group holds and returns its layers, the oldest first: none if it holds nothing.
+    pub(super) fn freeze(&mut self) -> Vec<Arc<Tables>> {
+        let mut below = match std::mem::take(&mut self.layers) {
+            Layers::None => Vec::new(),
+            Layers::Below(below) => below,
+            Layers::Above(patches) => {
+                let base = Arc::new(std::mem::take(&mut self.live));
+                let patches = patches.layers.into_iter().filter(|layer| !layer.is_empty());
+                [base].into_iter().chain(patches.map(Arc::new)).collect()
             }
-            self.directory = self.directory.iter().flat_map(|&table| [table, table]).collect();
-            self.depth += 1;
-        }
-        let new = self.tables[position].split();
-        let new_position = u32::try_from(self.tables.len()).expect("far fewer than 2^32 tables");
-        self.tables.push(new);
-        for (bits, entry) in self.directory.iter_mut().enumerate() {
-            if *entry == table && bits >> (self.depth - depth - 1) & 1 == 1 {
-                *entry = new_position;
+        };
+        if !self.live.is_empty() {
+            let newest = if below.len() < MOST_FROZEN_LAYERS { None } else { below.last_mut() };
+            match newest.and_then(Arc::get_mut) {
+                Some(newest) => fold(newest, std::mem::take(&mut self.live)),
+                None => below.push(Arc::new(std::mem::take(&mut self.live))),
             }
         }
-        true
+        if below.is_empty() {
+            return below;
+        }
+        self.layers = Layers::Below(below.clone());
+        below
+    }
+
+    /// Sets a value, or removes what a key of any kind of state holds. Returns by how many bytes the content grew.
+    pub(super) fn put(&mut self, hash: Hash, key: &[u8], value: Option<&[u8]>) -> i64 {
+        self.change(hash, key, |live, layers| {
+            let nothing_below = match layers {
+                Layers::None => true,
+                Layers::Below(below) => !lies_in(below, hash, key),
+                Layers::Above(patches) => {
+                    patches.layers.iter_mut().for_each(|layer| layer.forget(hash, key));
+                    true
+                }
+            };
+            edit(live, hash, key, |table, found| match (value, found) {
+                (Some(value), _) => drop(table.set(found, hash, key, value)),
+                (None, _) if !nothing_below => table.set_nothing(found, hash, key),
+                (None, Some(handle)) => drop(table.remove(handle, hash.tag)),
+                (None, None) => {}
+            })
+        })
+    }
+
+    /// Appends to a list. Returns by how many bytes the content grew.
+    pub(super) fn append(&mut self, hash: Hash, key: &[u8], more: &[u8]) -> i64 {
+        self.change(hash, key, |live, layers| {
+            let mut goes_on = false;
+            let mut keys = 0;
+            match layers {
+                Layers::None => {}
+                Layers::Below(below) => goes_on = see_frozen(below, hash, key).bottom.is_some(),
+                Layers::Above(patches) => keys += settle(live, patches, hash, key),
+            }
+            keys + edit(live, hash, key, |table, found| match found.map(|handle| table.said(handle).1) {
+                None if goes_on => table.set_more(None, hash, key, more),
+                Some(Said::Nothing) => drop(table.set(found, hash, key, more)),
+                _ => drop(table.append(found, hash, key, more)),
+            })
+        })
+    }
+
+    /// Sets or removes one entry of a map. Returns by how many bytes the content grew.
+    pub(super) fn write_entry(
+        &mut self,
+        hash: Hash,
+        key: &[u8],
+        entry: (&[u8], Option<&[u8]>),
+        edited: &mut Vec<u8>,
+    ) -> i64 {
+        self.change(hash, key, |live, layers| match layers {
+            Layers::None => edit(live, hash, key, |table, found| write_entry(table, hash, found, key, entry, edited)),
+            Layers::Below(below) => {
+                edit(live, hash, key, |table, found| write_entry_over(below, table, (hash, key), found, entry, edited))
+            }
+            Layers::Above(patches) => {
+                let keys = settle(live, patches, hash, key);
+                if patches.layers.iter().all(|layer| layer.find(hash, key).is_none()) {
+                    let write = |table: &mut Table, found| write_entry(table, hash, found, key, entry, edited);
+                    return keys + edit(live, hash, key, write);
+                }
+                keys + write_entry_below(live, &mut patches.layers, (hash, key), entry)
+            }
+        })
+    }
+
+    /// Makes a change to what a key holds, by how many `change` returns the number of live records grew, and returns
+    /// by how many bytes the content grew.
+    fn change(&mut self, hash: Hash, key: &[u8], change: impl FnOnce(&mut Tables, &mut Layers) -> i64) -> i64 {
+        let before = self.see(hash, key).cost(key);
+        let records = change(&mut self.live, &mut self.layers);
+        let after = self.see(hash, key).cost(key);
+        self.surplus += i64::from(after > 0) - i64::from(before > 0);
+        if !matches!(self.layers, Layers::Below(_)) {
+            self.surplus -= records;
+        }
+        after - before
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::table::Stored;
-    use super::*;
-    use crate::random::Random;
+/// Whether frozen layers have a record of a key.
+fn lies_in(below: &[Arc<Tables>], hash: Hash, key: &[u8]) -> bool {
+    below.iter().any(|layer| layer.find(hash, key).is_some())
+}
 
-    fn insert(group: &mut Group, key: u64, hash: Hash, value: &[u8]) {
-        let table = group.table_of(hash);
-        let found = group.tables[table as usize].find(hash.tag, &key.to_le_bytes());
-        group.tables[table as usize].set(found, hash, &key.to_le_bytes(), value);
-        group.settle(table);
-    }
+/// What frozen layers say about a key.
+fn see_frozen<'a>(below: &'a [Arc<Tables>], hash: Hash, key: &[u8]) -> Seen<'a> {
+    Seen::through(below.iter().rev().map(|layer| &**layer), hash, key)
+}
 
-    fn holds(group: &Group, key: u64, hash: Hash, value: &[u8]) -> bool {
-        let table = &group.tables[group.table_of(hash) as usize];
-        let found = table.find(hash.tag, &key.to_le_bytes());
-        found.is_some_and(|handle| matches!(table.record(handle).1, Stored::Bytes(bytes) if bytes == value))
-    }
-
-    /// Splitting keeps every key, small records and large ones, and keeps tables small.
-    #[test]
-    fn splits_keep_every_key() {
-        let mut group = Group::default();
-        let mut random = Random::new(1);
-        let keys: Vec<(u64, Hash)> = (0..60_000).map(|key| (key, random.next_u64().into())).collect();
-        let value = |key: u64| vec![key as u8; if key.is_multiple_of(1000) { 5000 } else { key as usize % 50 }];
-        keys.iter().for_each(|&(key, hash)| insert(&mut group, key, hash, &value(key)));
-        assert_eq!(group.len(), keys.len());
-        assert!(group.tables.len() >= keys.len() / MOST_KEYS);
-        assert!(group.tables.iter().all(|table| table.len() <= MOST_KEYS));
-        assert!(keys.iter().all(|&(key, hash)| holds(&group, key, hash, &value(key))));
-    }
-
-    /// Removing, growing and shrinking records leaves the others alone, and what it frees is given back.
-    #[test]
-    fn compacting_keeps_every_key() {
-        let mut group = Group::default();
-        let mut random = Random::new(2);
-        let keys: Vec<(u64, Hash)> = (0..3000).map(|key| (key, random.next_u64().into())).collect();
-        let value = |key: u64, round: u64| vec![(key + round) as u8; ((key * 7 + round * 131) % 700) as usize];
-        let mut compacted = false;
-        for round in 0..20 {
-            for &(key, hash) in &keys {
-                insert(&mut group, key, hash, &value(key, round));
+/// Writes an entry to the live layer over frozen ones.
+fn write_entry_over(
+    below: &[Arc<Tables>],
+    table: &mut Table,
+    (hash, key): (Hash, &[u8]),
+    found: Option<Handle>,
+    (entry_key, value): (&[u8], Option<&[u8]>),
+    edited: &mut Vec<u8>,
+) {
+    let seen = see_frozen(below, hash, key);
+    // The flat map to edit, or else the map that gets the entry where it is.
+    let flat = match found.map(|handle| (handle, table.said(handle).1)) {
+        Some((_, Said::Whole(Stored::Bytes(map)))) => map,
+        Some((_, Said::Nothing)) => &[],
+        Some((_, Said::More(_))) => panic!("a map is written like a list"),
+        Some((handle, Said::Whole(Stored::Map(_)))) => {
+            let map = table.map_mut(handle);
+            map.write(entry_key, value);
+            if map.len() == 0 {
+                remove_over(below, table, (hash, key), found);
             }
-            assert!(keys.iter().all(|&(key, hash)| holds(&group, key, hash, &value(key, round))));
+            return;
         }
-        let (gone, kept) = keys.split_at(2900);
-        for &(key, hash) in gone {
-            let position = group.table_of(hash);
-            let table = &mut group.tables[position as usize];
-            let handle = table.find(hash.tag, &key.to_le_bytes()).unwrap();
-            assert!(table.remove(handle, hash.tag) < 0);
-            compacted |= group.settle(position);
+        Some((handle, Said::Patch(patch))) => {
+            let map = with_patch(&seen, Some(patch));
+            let before = map.get(entry_key).map(<[u8]>::len);
+            change_patch(table, (hash, key), handle, before, (entry_key, value));
+            return;
         }
-        assert!(compacted);
-        assert_eq!(group.len(), kept.len());
-        assert!(gone.iter().all(|&(key, hash)| !holds(&group, key, hash, &value(key, 19))));
-        assert!(kept.iter().all(|&(key, hash)| holds(&group, key, hash, &value(key, 19))));
+        None => match seen.bottom {
+            None => &[],
+            Some(Stored::Bytes(map)) => map,
+            Some(Stored::Map(_)) => {
+                let map = with_patch(&seen, None);
+                let before = map.get(entry_key).map(<[u8]>::len);
+                table.set_large(None, hash, key, Content::Patch(EntryPatch::over(&map)));
+                let handle = table.find(hash.tag, key).expect("it was just set");
+                change_patch(table, (hash, key), handle, before, (entry_key, value));
+                return;
+            }
+        },
+    };
+    frame::edit(flat, entry_key, value, edited);
+    if edited.is_empty() {
+        remove_over(below, table, (hash, key), found);
+    } else {
+        store_flat_map(table, hash, found, key, edited);
     }
+}
 
-    /// Keys whose hashes collide, as a hostile tenant might make them, share a table and cost no endless directory.
-    #[test]
-    fn colliding_keys_stay_together() {
-        let mut group = Group::default();
-        let hash = |key: u64| Hash { tag: key as u32, side: 7 };
-        (0..6000).for_each(|key| insert(&mut group, key, hash(key), b"v"));
-        assert_eq!(group.len(), 6000);
-        assert!(group.directory.len() <= 2 * MOST_SKEW);
-        assert!((0..6000).all(|key| holds(&group, key, hash(key), b"v")));
+/// The map of frozen layers with a patch of the live one.
+fn with_patch<'a>(seen: &Seen<'a>, newest: Option<&'a EntryPatch>) -> PatchedMap<'a> {
+    let Some(Stored::Map(map)) = seen.bottom else { panic!("a patch lies over a map") };
+    let mut patched = patched(map, &seen.over);
+    if let Some(newest) = newest {
+        patched.patches.insert(0, newest);
     }
+    patched
+}
+
+/// Keeps a change in the patch of the live layer. `before` is the length of the entry's value.
+fn change_patch(
+    table: &mut Table,
+    (hash, key): (Hash, &[u8]),
+    handle: Handle,
+    before: Option<usize>,
+    (entry_key, value): (&[u8], Option<&[u8]>),
+) {
+    let patch = table.patch_mut(handle);
+    if before.is_some() || value.is_some() {
+        patch.count(entry_key, before, value);
+        patch.change(entry_key, value);
+    }
+    if patch.leaves_nothing() {
+        table.set_nothing(Some(handle), hash, key);
+    }
+}
+
+/// Removes what a key holds from the live layer over frozen ones.
+fn remove_over(below: &[Arc<Tables>], table: &mut Table, (hash, key): (Hash, &[u8]), found: Option<Handle>) {
+    if lies_in(below, hash, key) {
+        table.set_nothing(found, hash, key);
+    } else if let Some(handle) = found {
+        table.remove(handle, hash.tag);
+    }
+}
+
+/// Writes an entry of a map in the live layer while patches lie over that map. Returns by how many records the live
+/// layer grew.
+fn write_entry_below(
+    live: &mut Tables,
+    layers: &mut [Tables],
+    (hash, key): (Hash, &[u8]),
+    (entry_key, value): (&[u8], Option<&[u8]>),
+) -> i64 {
+    let seen = Seen::through(layers.iter().rev().chain([&*live]), hash, key);
+    let before = with_patch(&seen, None).get(entry_key).map(<[u8]>::len);
+    if before.is_none() && value.is_none() {
+        return 0;
+    }
+    let mut counted = false;
+    let mut leaves_nothing = false;
+    for layer in layers.iter_mut().rev() {
+        let Some((table, handle)) = layer.find(hash, key) else { continue };
+        let patch = layer.tables[table as usize].patch_mut(handle);
+        patch.forget(entry_key);
+        if !counted {
+            patch.count(entry_key, before, value);
+            (counted, leaves_nothing) = (true, patch.leaves_nothing());
+        }
+    }
+    if leaves_nothing {
+        layers.iter_mut().for_each(|layer| layer.forget(hash, key));
+    }
+    edit(live, hash, key, |table, found| {
+        let handle = found.expect("a patch lies over a map");
+        if leaves_nothing {
+            table.remove(handle, hash.tag);
+        } else {
+            table.map_mut(handle).write(entry_key, value);
+        }
+    })
+}
+
+/// The entries of a map from `start` up to `end`, the latter not included.
+pub(super) fn entries_between<'a>(
+    map: &PatchedMap<'a>,
+    start: &[u8],
+    end: Option<&[u8]>,
+) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    map.range(Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded))
 }

@@ -6,11 +6,10 @@
 //!
 //! Which tag belongs to which key is a matter of a secret, so nothing here may be listed in the order of the index.
 
-use std::collections::BTreeMap;
-
 use hashbrown::HashTable;
 
 use super::arena::{Address, Arena, LARGEST_BLOCK, block_size};
+use super::entry_map::{EntryMap, EntryPatch};
 
 /// What a key costs besides the block of its record: its part of the index.
 const ENTRY_OVERHEAD: usize = 12;
@@ -18,11 +17,13 @@ const ENTRY_OVERHEAD: usize = 12;
 /// What a record with an allocation of its own costs besides its bytes, about.
 const LARGE_OVERHEAD: usize = 96;
 
-/// What an entry of a map costs besides its bytes, about: two boxed strings and the node's spare room.
-const MAP_ENTRY_OVERHEAD: usize = 64;
-
-/// The part of a small record in front of the key: side, key length, value length.
+/// The part of a small record in front of the key: side, key length with form, value length.
 const HEADER: usize = 8;
+
+/// The bits of the key length in a header; what is above them is the form.
+const KEY_LEN_BITS: u32 = 13;
+
+const _: () = assert!(LARGEST_BLOCK < 1 << KEY_LEN_BITS);
 
 /// The remixed hash of a key, in the two halves that serve to different ends.
 #[derive(Clone, Copy, Debug)]
@@ -76,73 +77,96 @@ pub(super) enum Stored<'a> {
     Map(&'a EntryMap),
 }
 
-/// A map that outgrew the form of a byte string.
-#[derive(Debug, Default)]
-pub(super) struct EntryMap {
-    entries: BTreeMap<Box<[u8]>, Box<[u8]>>,
-    bytes: usize,
+/// What a record of a layer says about its key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Said<'a> {
+    /// The key holds this.
+    Whole(Stored<'a>),
+    /// The list goes on: this comes behind what lies below.
+    More(&'a [u8]),
+    /// The map that lies below has these changes.
+    Patch(&'a EntryPatch),
+    /// The key holds nothing.
+    Nothing,
 }
 
-impl EntryMap {
-    /// The entries in the order of their keys.
-    pub(super) fn entries(&self) -> &BTreeMap<Box<[u8]>, Box<[u8]>> {
-        &self.entries
-    }
+/// What a small record says, kept in its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// What the key holds.
+    Whole = 0,
+    /// What comes behind the list that lies below.
+    More = 1,
+    /// The key holds nothing.
+    Nothing = 2,
+}
 
-    /// Sets an entry.
-    pub(super) fn insert(&mut self, key: &[u8], value: &[u8]) {
-        self.bytes += value.len();
-        match self.entries.get_mut(key) {
-            Some(before) => {
-                self.bytes -= before.len();
-                *before = value.into();
-            }
-            None => {
-                self.bytes += key.len() + MAP_ENTRY_OVERHEAD;
-                self.entries.insert(key.into(), value.into());
-            }
-        }
-    }
-
-    /// Removes an entry.
-    pub(super) fn remove(&mut self, key: &[u8]) {
-        if let Some(value) = self.entries.remove(key) {
-            self.bytes -= key.len() + value.len() + MAP_ENTRY_OVERHEAD;
+impl Form {
+    #[inline]
+    fn of(bits: u16) -> Self {
+        match bits {
+            0 => Self::Whole,
+            1 => Self::More,
+            _ => Self::Nothing,
         }
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     tag: u32,
     handle: Handle,
 }
 
-#[derive(Debug)]
-struct Large {
-    side: u32,
-    key: Box<[u8]>,
-    content: Content,
+/// A record with an allocation of its own.
+#[derive(Clone, Debug)]
+pub(super) struct Large {
+    pub(super) side: u32,
+    pub(super) key: Box<[u8]>,
+    pub(super) content: Content,
 }
 
-#[derive(Debug)]
-enum Content {
+/// What such a record says.
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    /// The key holds a value or a list.
     Bytes(Vec<u8>),
+    /// The key holds a map.
     Map(EntryMap),
+    /// See [`Said::More`].
+    More(Vec<u8>),
+    /// See [`Said::Patch`].
+    Patch(EntryPatch),
+    /// See [`Said::Nothing`].
+    Nothing,
 }
 
 impl Large {
     fn cost(&self) -> usize {
         let content = match &self.content {
-            Content::Bytes(bytes) => bytes.len(),
-            Content::Map(map) => map.bytes,
+            Content::Bytes(bytes) | Content::More(bytes) => bytes.len(),
+            Content::Map(map) => map.bytes(),
+            Content::Patch(patch) => patch.bytes(),
+            Content::Nothing => 0,
         };
         self.key.len() + content + LARGE_OVERHEAD
     }
 }
 
+/// What a key costs that holds so many bytes: a value, a list or a map of few entries.
+#[inline]
+pub(super) fn cost_of_bytes(key: usize, bytes: usize) -> usize {
+    let len = HEADER + key + bytes;
+    ENTRY_OVERHEAD + if len <= LARGEST_BLOCK { block_size(len) } else { key + bytes + LARGE_OVERHEAD }
+}
+
+/// What a key costs that holds a map whose entries cost so many bytes.
+pub(super) fn cost_of_map(key: usize, entries: usize) -> usize {
+    key + entries + LARGE_OVERHEAD + ENTRY_OVERHEAD
+}
+
 /// Some keys of a group and what they hold.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     index: HashTable<Entry>,
     arena: Arena,
@@ -169,18 +193,35 @@ fn parse(record: &[u8]) -> (u32, &[u8], &[u8]) {
 
 #[inline]
 fn header(record: &[u8]) -> (u32, (usize, usize), &[u8]) {
-    let (header, rest) = record.split_first_chunk::<HEADER>().expect("a record has a header");
-    let header = u64::from_le_bytes(*header);
-    (header as u32, ((header >> 32) as u16 as usize, (header >> 48) as usize), rest)
+    let (header, rest) = read_header(record);
+    let key_len = (header >> 32) as u16 & ((1 << KEY_LEN_BITS) - 1);
+    (header as u32, (key_len as usize, (header >> 48) as usize), rest)
 }
 
 #[inline]
-fn write_header(record: &mut [u8], side: u32, key: usize, value: usize) {
-    let header = u64::from(side) | (key as u64) << 32 | (value as u64) << 48;
+fn form(record: &[u8]) -> Form {
+    Form::of((read_header(record).0 >> 32) as u16 >> KEY_LEN_BITS)
+}
+
+#[inline]
+fn read_header(record: &[u8]) -> (u64, &[u8]) {
+    let (header, rest) = record.split_first_chunk::<HEADER>().expect("a record has a header");
+    (u64::from_le_bytes(*header), rest)
+}
+
+#[inline]
+fn write_header(record: &mut [u8], side: u32, form: Form, key: usize, value: usize) {
+    let key = key as u64 | (form as u64) << KEY_LEN_BITS;
+    let header = u64::from(side) | key << 32 | (value as u64) << 48;
     record[..HEADER].copy_from_slice(&header.to_le_bytes());
 }
 
 impl Table {
+    /// An empty table with room for so many keys with so many bytes of small records.
+    pub(super) fn with_room(depth: u32, keys: usize, bytes: usize) -> Self {
+        Self { index: HashTable::with_capacity(keys), arena: Arena::with_capacity(bytes), depth, ..Self::default() }
+    }
+
     /// The number of keys.
     pub(super) fn len(&self) -> usize {
         self.index.len()
@@ -200,7 +241,7 @@ impl Table {
 
     /// The record of a key.
     pub(super) fn find(&self, tag: u32, key: &[u8]) -> Option<Handle> {
-        let is_it = |entry: &Entry| entry.tag == tag && self.record(entry.handle).0 == key;
+        let is_it = |entry: &Entry| entry.tag == tag && self.holds(entry.handle, key);
         self.index.find(spread(tag), is_it).map(|entry| entry.handle)
     }
 
@@ -220,7 +261,31 @@ impl Table {
         if handle.is_large() { 0 } else { self.arena.at(handle.0)[0] }
     }
 
-    /// A key and what it holds.
+    /// A key and what is said about it.
+    #[inline]
+    pub(super) fn said(&self, handle: Handle) -> (&[u8], Said<'_>) {
+        if handle.is_large() {
+            let large = self.large_at(handle);
+            let said = match &large.content {
+                Content::Bytes(bytes) => Said::Whole(Stored::Bytes(bytes)),
+                Content::Map(map) => Said::Whole(Stored::Map(map)),
+                Content::More(more) => Said::More(more),
+                Content::Patch(patch) => Said::Patch(patch),
+                Content::Nothing => Said::Nothing,
+            };
+            return (&large.key, said);
+        }
+        let record = self.arena.at(handle.0);
+        let (_, key, value) = parse(record);
+        let said = match form(record) {
+            Form::Whole => Said::Whole(Stored::Bytes(value)),
+            Form::More => Said::More(value),
+            Form::Nothing => Said::Nothing,
+        };
+        (key, said)
+    }
+
+    /// A key and what it holds, in a table whose records all say that.
     #[inline]
     pub(super) fn record(&self, handle: Handle) -> (&[u8], Stored<'_>) {
         if handle.is_large() {
@@ -240,58 +305,111 @@ impl Table {
             let (side, (key_len, before), _) = header(record);
             let (start, len) = (HEADER + key_len, HEADER + key_len + value.len());
             if before == value.len() || (len <= LARGEST_BLOCK && block_size(len) == block_size(start + before)) {
-                write_header(record, side, key_len, value.len());
+                write_header(record, side, Form::Whole, key_len, value.len());
                 record[start..len].copy_from_slice(value);
                 return 0;
             }
         }
-        self.replace(found, hash, key, value, &[])
+        self.replace(found, Form::Whole, hash, key, value, &[])
     }
 
-    /// Appends to what a key holds. `found` is its record so far. Returns by how many bytes the table grew.
+    /// Says about a key what comes behind its list that lies below. `found` is its record so far.
+    pub(super) fn set_more(&mut self, found: Option<Handle>, hash: Hash, key: &[u8], more: &[u8]) {
+        self.replace(found, Form::More, hash, key, more, &[]);
+    }
+
+    /// Says that a key holds nothing, whatever lies below. `found` is its record so far.
+    pub(super) fn set_nothing(&mut self, found: Option<Handle>, hash: Hash, key: &[u8]) {
+        self.replace(found, Form::Nothing, hash, key, &[], &[]);
+    }
+
+    /// Says something about a key that takes a record with an allocation of its own.
+    pub(super) fn set_large(&mut self, found: Option<Handle>, hash: Hash, key: &[u8], content: Content) -> i64 {
+        let before = found.map_or(0, |handle| self.release(handle));
+        let handle = self.make_large(hash.side, key, content);
+        self.place(found, hash.tag, handle);
+        self.cost(handle) - before
+    }
+
+    /// Appends to what a record says, be it a list or what comes behind one that lies below. `found` is the record so
+    /// far. Returns by how many bytes the table grew.
     pub(super) fn append(&mut self, found: Option<Handle>, hash: Hash, key: &[u8], more: &[u8]) -> i64 {
-        let Some(handle) = found else { return self.replace(None, hash, key, more, &[]) };
+        let Some(handle) = found else { return self.replace(None, Form::Whole, hash, key, more, &[]) };
         if handle.is_large() {
-            let Content::Bytes(bytes) = &mut self.large_at_mut(handle).content else {
-                panic!("a map is appended to like a list");
+            let (Content::Bytes(bytes) | Content::More(bytes)) = &mut self.large_at_mut(handle).content else {
+                panic!("what is no list is appended to");
             };
             bytes.extend_from_slice(more);
             return more.len() as i64;
         }
         let record = self.arena.at_mut(handle.0);
+        let form = form(record);
         let (side, (key_len, value_len), _) = header(record);
         let end = HEADER + key_len + value_len;
         let len = end + more.len();
         if len <= LARGEST_BLOCK && block_size(len) == block_size(end) {
-            write_header(record, side, key_len, value_len + more.len());
+            write_header(record, side, form, key_len, value_len + more.len());
             record[end..len].copy_from_slice(more);
             return 0;
         }
         let before = record[HEADER + key_len..end].to_vec();
-        self.replace(found, hash, key, &before, more)
+        self.replace(found, form, hash, key, &before, more)
     }
 
-    /// Sets what a key holds to a map that outgrew the form of a byte string. Returns by how many bytes the table grew.
-    pub(super) fn set_map(&mut self, found: Option<Handle>, hash: Hash, key: &[u8], map: EntryMap) -> i64 {
-        let before = found.map_or(0, |handle| self.release(handle));
-        let handle = self.make_large(hash.side, key, Content::Map(map));
-        self.place(found, hash.tag, handle);
-        self.cost(handle) - before
+    /// The changes of a map that lies below.
+    pub(super) fn patch_mut(&mut self, handle: Handle) -> &mut EntryPatch {
+        let Content::Patch(patch) = &mut self.large_at_mut(handle).content else { panic!("not a patch") };
+        patch
     }
 
-    /// Changes a map that outgrew the form of a byte string. Returns by how many bytes the table grew.
-    pub(super) fn change_map(&mut self, handle: Handle, change: impl FnOnce(&mut EntryMap)) -> i64 {
-        let large = self.large_at_mut(handle);
-        let before = large.cost();
-        let Content::Map(map) = &mut large.content else { panic!("a byte string is changed like a map") };
-        change(map);
-        large.cost() as i64 - before as i64
+    /// The map of a record.
+    pub(super) fn map_mut(&mut self, handle: Handle) -> &mut EntryMap {
+        let Content::Map(map) = &mut self.large_at_mut(handle).content else { panic!("not a map of its own") };
+        map
+    }
+
+    /// Takes a record out of the index alone, as [`Table::pull`] does.
+    pub(super) fn unlink(&mut self, handle: Handle, tag: u32) {
+        let entry = self.index.find_entry(spread(tag), |entry| entry.handle == handle);
+        entry.expect("a handle is in the index under its tag").remove();
+    }
+
+    /// The side of a key.
+    pub(super) fn side_of(&self, handle: Handle) -> u32 {
+        if handle.is_large() { self.large_at(handle).side } else { header(self.arena.at(handle.0)).0 }
+    }
+
+    /// Takes up to `most` records out of the index and appends them to `out`. They stay where they are, and are to be
+    /// taken from there.
+    pub(super) fn pull(&mut self, most: usize, out: &mut Vec<(u32, Handle)>) {
+        out.extend(self.index.extract_if(|_| true).take(most).map(|entry| (entry.tag, entry.handle)));
+    }
+
+    /// Puts a record back that was pulled.
+    pub(super) fn push_back(&mut self, (tag, handle): (u32, Handle)) {
+        self.place(None, tag, handle);
+    }
+
+    /// Takes a large record that was pulled.
+    pub(super) fn take_large(&mut self, handle: Handle) -> Option<Large> {
+        handle.is_large().then(|| self.large[handle.position()].take().expect("a handle is that of a record"))
+    }
+
+    /// The hash of a small record with this tag, what it says, its key and its bytes.
+    pub(super) fn small_parts(&self, tag: u32, handle: Handle) -> (Hash, Form, &[u8], &[u8]) {
+        let record = self.arena.at(handle.0);
+        let (side, key, value) = parse(record);
+        (Hash { tag, side }, form(record), key, value)
+    }
+
+    /// All records, in the order of the index.
+    pub(super) fn handles(&self) -> impl Iterator<Item = Handle> + '_ {
+        self.index.iter().map(|entry| entry.handle)
     }
 
     /// Removes a key. Returns by how many bytes the table grew: a negative number.
     pub(super) fn remove(&mut self, handle: Handle, tag: u32) -> i64 {
-        let entry = self.index.find_entry(spread(tag), |entry| entry.handle == handle);
-        entry.expect("a handle is in the index under its tag").remove();
+        self.unlink(handle, tag);
         -self.release(handle)
     }
 
@@ -348,22 +466,36 @@ impl Table {
         high
     }
 
-    /// Puts a new record with the value `first` and `second` in the place of `found`.
-    fn replace(&mut self, found: Option<Handle>, hash: Hash, key: &[u8], first: &[u8], second: &[u8]) -> i64 {
+    /// Puts a new record with the bytes `first` and `second` in the place of `found`.
+    fn replace(
+        &mut self,
+        found: Option<Handle>,
+        form: Form,
+        hash: Hash,
+        key: &[u8],
+        first: &[u8],
+        second: &[u8],
+    ) -> i64 {
         let before = found.map_or(0, |handle| self.release(handle));
         let value_len = first.len() + second.len();
         let len = HEADER + key.len() + value_len;
         let handle = if len <= LARGEST_BLOCK {
             let address = self.arena.allocate(len);
             let record = &mut self.arena.at_mut(address)[..len];
-            write_header(record, hash.side, key.len(), value_len);
+            write_header(record, hash.side, form, key.len(), value_len);
             let (key_part, value) = record[HEADER..].split_at_mut(key.len());
             key_part.copy_from_slice(key);
             value[..first.len()].copy_from_slice(first);
             value[first.len()..].copy_from_slice(second);
             Handle::small(address)
         } else {
-            self.make_large(hash.side, key, Content::Bytes([first, second].concat()))
+            let bytes = [first, second].concat();
+            let content = match form {
+                Form::Whole => Content::Bytes(bytes),
+                Form::More => Content::More(bytes),
+                Form::Nothing => Content::Nothing,
+            };
+            self.make_large(hash.side, key, content)
         };
         self.place(found, hash.tag, handle);
         self.cost(handle) - before
@@ -425,6 +557,7 @@ impl Table {
         let stored = match &large.content {
             Content::Bytes(bytes) => Stored::Bytes(bytes),
             Content::Map(map) => Stored::Map(map),
+            Content::More(_) | Content::Patch(_) | Content::Nothing => panic!("a record of a layer over another"),
         };
         (&large.key, stored)
     }
