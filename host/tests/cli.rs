@@ -451,6 +451,140 @@ input = "numbers"
     assert!(written_line.contains(&format!(" {written} written")), "{written}: {stderr}");
 }
 
+#[test]
+fn output_that_nobody_reads_does_not_keep_a_job_from_ending() {
+    let job = Job::new(
+        r#"
+name = "endless"
+[sources.numbers]
+connector = "generator"
+kind = "sequence"
+[sinks.out]
+connector = "stdout"
+input = "numbers"
+"#,
+    );
+    let (mut running, mut stdout) = Running::start(&job, &["run", "job.toml"]);
+    // Behind the first line the pipe fills up.
+    assert_eq!(stdout.next().expect("a line").expect("UTF-8"), "1");
+    running.signal("-TERM");
+    let stderr = running.end_well();
+    assert!(stderr.contains("endless cancelled after ") && stderr.contains("nobody takes what is written"), "{stderr}");
+}
+
+const TWO_SINKS: &str = r#"
+name = "two"
+[sources.numbers]
+connector = "generator"
+kind = "sequence"
+rate = 10000
+[sinks.a]
+connector = "file"
+input = "numbers"
+path = "a"
+roll-bytes = "1KiB"
+[sinks.b]
+connector = "file"
+input = "numbers"
+path = "b"
+roll-bytes = "1KiB"
+"#;
+
+/// Waits until files are in a directory, as many as told, by the lines of progress.
+fn wait_for_files(job: &Job, directory: &str, count: usize, stdout: &mut Lines<BufReader<ChildStdout>>) {
+    while files(&job.0.path().join(directory)).len() < count {
+        stdout.next().expect("progress").expect("UTF-8");
+    }
+}
+
+#[test]
+fn a_sink_whose_output_is_gone_keeps_the_others_from_committing() {
+    let job = Job::new(TWO_SINKS);
+    let (mut running, mut stdout) = Running::start(&job, &["run", "job.toml", "--json"]);
+    wait_for_files(&job, "b", 4, &mut stdout);
+    let b = job.0.path().join("b");
+    let first = files(&b).into_iter().find(|name| name.ends_with("-000000.pending")).expect("a part");
+    fs::remove_file(b.join(first)).expect("a pending file");
+    running.signal("-TERM");
+    assert!(stdout.all(|line| line.is_ok()));
+    assert_eq!(running.0.wait().expect("an end").code(), Some(1));
+    for directory in ["a", "b"] {
+        assert_eq!(job.committed(directory), b"", "{directory}");
+    }
+}
+
+#[test]
+fn two_jobs_do_not_write_into_one_directory() {
+    let job = Job::new(TWO_SINKS);
+    // Two sinks of one job may.
+    let arguments = ["run", "job.toml", "--json", "--set", "sinks.b.path=a"];
+    let (mut running, mut stdout) = Running::start(&job, &arguments);
+    wait_for_files(&job, "a", 3, &mut stdout);
+    let second = job.tidegate(&["run", "job.toml", "--set", "sinks.a.path=c", "--set", "sinks.b.path=./a"]);
+    assert_eq!(second.code(), 1);
+    let stderr = second.stderr();
+    assert!(
+        stderr.contains("error: sink b failed") && stderr.contains("another tidegate job writes into "),
+        "{stderr}"
+    );
+    // A crash gives up the lock, with whatever else.
+    running.signal("-KILL");
+    running.0.wait().expect("an end");
+    let (mut running, mut stdout) = Running::start(&job, &arguments);
+    stdout.next().expect("progress").expect("UTF-8");
+    running.signal("-TERM");
+    assert!(stdout.all(|line| line.is_ok()));
+    running.end_well();
+    let numbers = |directory: &str| {
+        let text = String::from_utf8(job.committed(directory)).expect("numbers");
+        let mut numbers: Vec<u64> = text.lines().map(|line| line.parse().expect("a number")).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    let twice = numbers("a");
+    let expected: Vec<u64> = (1..=twice.len() as u64 / 2).flat_map(|number| [number, number]).collect();
+    assert!(!twice.is_empty() && twice == expected);
+}
+
+#[test]
+fn a_job_that_fails_replaces_nothing() {
+    let job = Job::new(&format!("{FILE_TO_FILE}existing = \"replace\"\n"));
+    job.write("input.txt", "one\n");
+    assert_eq!(job.tidegate(&["run", "job.toml"]).code(), 0);
+    job.write("input.txt", "x".repeat(65));
+    assert_eq!(job.tidegate(&["run", "job.toml"]).code(), 1);
+    assert_eq!(job.committed("out"), b"one\n");
+    job.write("input.txt", "two\n");
+    assert_eq!(job.tidegate(&["run", "job.toml"]).code(), 0);
+    assert_eq!(job.committed("out"), b"two\n");
+    assert_eq!(files(&job.0.path().join("out")).len(), 1, "not even hidden files are left");
+}
+
+#[test]
+fn a_job_does_not_write_where_it_reads() {
+    let job = Job::new(&format!("{FILE_TO_FILE}existing = \"replace\"\n"));
+    job.write("input.txt", "one\n");
+    assert_eq!(job.tidegate(&["run", "job.toml"]).code(), 0);
+    let part = files(&job.0.path().join("out")).remove(0);
+    let part_path = format!("sources.lines.path=out/{part}");
+    let paths =
+        ["sources.lines.path=out", "sources.lines.path=./out/../out/*", "sources.lines.path=o*/part-*", &part_path];
+    for follow in ["sources.lines.follow=false", "sources.lines.follow=true"] {
+        for path in paths {
+            let done = job.tidegate(&["run", "job.toml", "--set", path, "--set", follow]);
+            assert_eq!(done.code(), 1, "{path}");
+            assert!(done.stderr().contains("which source lines reads from"), "{path}: {}", done.stderr());
+            assert_eq!(job.committed("out"), b"one\n");
+        }
+    }
+    // Other files there are left alone.
+    job.write("out/input.txt", "two\n");
+    for path in ["sources.lines.path=out/input.txt", "sources.lines.path=out/*.txt"] {
+        assert_eq!(job.tidegate(&["run", "job.toml", "--set", path]).code(), 0, "{path}");
+    }
+    assert_eq!(files(&job.0.path().join("out")).len(), 2);
+}
+
 /// A command that must not outlive a test that fails.
 struct Running(Child);
 

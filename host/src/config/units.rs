@@ -4,10 +4,11 @@
 //! thousand when it is wrong.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Error};
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 /// A number of bytes, written like `"64MiB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -166,23 +167,34 @@ impl fmt::Display for HumanDuration {
 
 impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        parse(deserializer, "size", Self::EXPECTED)
+        deserializer.deserialize_str(Quantity { what: "size", expected: Self::EXPECTED, quantity: PhantomData })
     }
 }
 
 impl<'de> Deserialize<'de> for HumanDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        parse(deserializer, "duration", Self::EXPECTED)
+        deserializer.deserialize_str(Quantity { what: "duration", expected: Self::EXPECTED, quantity: PhantomData })
     }
 }
 
-fn parse<'de, D: Deserializer<'de>, T: FromStr<Err = UnitError>>(
-    deserializer: D,
-    what: &str,
-    expected: &str,
-) -> Result<T, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    text.parse().map_err(|error| D::Error::custom(format!("{text:?} is not a {what}: {error}; expected {expected}")))
+/// Reads a size or a duration; says what it looks like when something else stands in its place.
+struct Quantity<T> {
+    what: &'static str,
+    expected: &'static str,
+    quantity: PhantomData<T>,
+}
+
+impl<T: FromStr<Err = UnitError>> Visitor<'_> for Quantity<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expected)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        let Self { what, expected, .. } = self;
+        text.parse().map_err(|error| E::custom(format!("{text:?} is not a {what}: {error}; expected {expected}")))
+    }
 }
 
 #[cfg(test)]

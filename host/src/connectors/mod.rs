@@ -10,6 +10,7 @@ pub mod file_source;
 pub mod generator;
 mod histogram;
 mod line_encoder;
+mod output_lock;
 pub mod registry;
 pub mod settings;
 mod sink;
@@ -22,6 +23,7 @@ mod versioned;
 mod testing;
 
 pub use error::ConnectorError;
+pub(crate) use output_lock::OutputLock;
 pub use sink::{Commit, Committable, Committer, Prepared, Sink, SinkWriter, TargetStart, WriterContext};
 pub use source::{
     Boundedness, Extent, ReaderContext, ReaderEvent, RestoredSource, Source, SourceReader, Split, SplitEnumerator,

@@ -126,6 +126,8 @@ mod tests {
         assert!(source_error("file", "path = \"a\"\npaht = \"b\"").contains("unknown field `paht`"));
         assert!(source_error("file", "").contains("missing field `path`"));
         assert!(source_error("file", "path = 1").contains("expected path string"));
+        let size = source_error("file", "path = \"a\"\nsplit-bytes = 5000");
+        assert!(size.contains("expected a size with its unit, such as \"64KiB\""), "{size}");
         assert!(source_error("file", "path = \"a\"\nkey = \"k\"").starts_with("key: "));
         assert!(source_error("generator", "kind = \"keyed-uniform\"\nrate = 0").starts_with("rate: "));
         assert!(sink_error("file", "path = \"\"").starts_with("path: "));

@@ -4,6 +4,8 @@
 //! wrote durable and hands out committables, opaque bytes that say what is to be made visible. A committer, one per
 //! sink, makes it visible. Committing twice is the same as committing once, because after a crash it happens again.
 
+use std::path::Path;
+
 use futures_util::future::BoxFuture;
 
 use super::ConnectorError;
@@ -28,6 +30,11 @@ pub enum Commit {
 pub trait Sink: Send + Sync {
     /// When written records become visible.
     fn commit(&self) -> Commit;
+
+    /// The directory that it writes into, if it does: one job at a time may, and none of the job's sources may read there.
+    fn directory(&self) -> Option<&Path> {
+        None
+    }
 
     /// Makes the target ready, or says why it cannot be used: called at each start of the job's tasks, before any writer is
     /// made. Changes nothing that anyone sees; what is to change with the first results is returned, to be committed

@@ -4,6 +4,8 @@
 //! them out; a reader, one per subtask, reads the splits that it was given and can tell at any time how far each has
 //! come. Enumerator state and split positions together are what a checkpoint must keep to read every record once.
 
+use std::path::Path;
+
 use futures_util::future::BoxFuture;
 
 use super::ConnectorError;
@@ -58,6 +60,12 @@ pub trait Source: Send + Sync {
 
     /// Why records that were read once cannot be read again, if so. The user is told once.
     fn cannot_replay(&self) -> Option<String>;
+
+    /// Whether it reads, or may come to read, what a file sink writes into this directory, or reads what such a sink may
+    /// remove from there. Blocks. The path is canonical.
+    fn meets_output_in(&self, _directory: &Path) -> bool {
+        false
+    }
 
     /// Makes the enumerator: of a fresh start, or one that goes on from a checkpoint.
     fn enumerator(&self, env: &Env, restored: Option<RestoredSource>) -> Box<dyn SplitEnumerator>;

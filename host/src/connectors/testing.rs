@@ -1,11 +1,15 @@
 //! What the connectors' tests share: a world to run in and ways to drive a source.
 
 use std::future::Future;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Committable, ConnectorError, ReaderContext, ReaderEvent, SinkWriter, Source, SourceReader, WriterContext};
+use crate::clock::Clock;
 use crate::env::Env;
 use crate::id::{Attempt, Owner, SubtaskId};
 use crate::record::Batch;
@@ -21,6 +25,33 @@ pub(super) fn env() -> Env {
 /// Runs a future to its end.
 pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     RUNTIME.block_on(future)
+}
+
+/// A clock whose time passes only where it is slept.
+#[derive(Default)]
+pub(super) struct VirtualClock {
+    now: Mutex<Duration>,
+}
+
+impl Clock for VirtualClock {
+    fn wall(&self) -> Duration {
+        Duration::from_secs(1_000_000_000) + self.monotonic()
+    }
+
+    fn monotonic(&self) -> Duration {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) += duration;
+        crate::task::yield_now().boxed()
+    }
+}
+
+/// The machine itself, but for its clock.
+pub(super) fn env_with_clock(clock: &Arc<VirtualClock>) -> Env {
+    let clock: Arc<dyn Clock> = clock.clone();
+    Env { clock, ..env() }
 }
 
 fn subtask(index: u32) -> SubtaskId {

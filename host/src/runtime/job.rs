@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::chain::Outputs;
 use super::error::JobError;
+use super::impatient_writer;
 use super::input::InputGate;
 use super::metrics::{JobMetrics, NodeMetrics, SubtaskMetrics};
 use super::operator_stage::OperatorSetup;
@@ -22,6 +23,7 @@ use super::signals::Signals;
 use super::sink_stage::{SinkStage, Written};
 use super::splits::{SplitClient, split_exchange};
 use super::subtask::{self, Head, SourceHead, StageSetup, SubtaskEnd, SubtaskSetup};
+use super::targets;
 use crate::api::{CheckpointSettings, JobGraph, Node, NodeKind, Partition, RestartSettings, StartMode};
 use crate::connectors::{Committable, ConnectorError, ReaderContext, Sink, TargetStart, WriterContext};
 use crate::env::Env;
@@ -131,6 +133,8 @@ impl Job {
     async fn run_to_outcome(&self, summaries: &mut Vec<(String, String)>) -> Result<Outcome, JobError> {
         // Input first: where it is missing, what an earlier run wrote must stay.
         let splits = self.start_enumerators().await?;
+        // Held until the job has ended.
+        let _targets = targets::claim(&self.graph, &self.env).await?;
         let mut committables: BTreeMap<NodeId, Vec<Committable>> = BTreeMap::new();
         for (id, node, sink) in self.sinks() {
             let prepared = sink.prepare_target(&self.env, TargetStart::Fresh).await;
@@ -281,7 +285,7 @@ impl Job {
                 StageSetup::Sink(SinkStage {
                     node: id,
                     subtask,
-                    writer: sink.writer(context),
+                    writer: impatient_writer::writer(&**sink, context, &self.signals),
                     metrics: self.subtask_metrics(id, index),
                     clock: Arc::clone(&self.env.clock),
                 })

@@ -8,6 +8,7 @@ pub mod channel;
 mod error;
 mod failed_record;
 mod fault_search;
+mod impatient_writer;
 mod input;
 mod job;
 pub mod metrics;
@@ -19,6 +20,7 @@ mod sink_stage;
 mod skip_budget;
 mod splits;
 mod subtask;
+mod targets;
 
 pub use error::JobError;
 pub(crate) use job::Job;

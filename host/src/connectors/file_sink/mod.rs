@@ -17,7 +17,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 
-use self::committer::FileCommitter;
+use self::committer::{FileCommitter, Output};
+use self::names::PartName;
 use self::writer::FileWriter;
 use super::line_encoder::LineEncoder;
 use super::settings::{SettingError, SinkSettings};
@@ -54,7 +55,9 @@ pub enum Existing {
     Fail,
     /// Leave what is there and write beside it.
     Append,
-    /// Remove the part files that are there.
+    /// Put the new results in the place of the part files that are there: those are removed when the first results become
+    /// visible, and right after, so that whoever reads meanwhile may find both but never neither. If the job fails
+    /// before, they stay.
     Replace,
 }
 
@@ -90,6 +93,14 @@ impl FileSinkSettings {
     }
 }
 
+/// A name that a part file might have.
+pub(super) const A_PART_NAME: &str = "part-job-1-1-node-0-000000";
+
+/// Whether a file of this name is a committed part file.
+pub(super) fn is_part_name(name: &str) -> bool {
+    PartName::parse_committed(name).is_some()
+}
+
 struct FileSink {
     directory: PathBuf,
     existing: Existing,
@@ -102,6 +113,10 @@ impl Sink for FileSink {
         Commit::OnCommit
     }
 
+    fn directory(&self) -> Option<&Path> {
+        Some(&self.directory)
+    }
+
     fn prepare_target<'a>(
         &'a self,
         env: &'a Env,
@@ -110,10 +125,11 @@ impl Sink for FileSink {
         let (directory, existing) = (self.directory.clone(), self.existing);
         let work = move || {
             target::make_usable(&directory)?;
-            if start == TargetStart::Fresh {
-                target::make_room(&directory, existing)?;
+            if start == TargetStart::Restored {
+                return Ok(Vec::new());
             }
-            Ok(Vec::new())
+            let replaced = target::find_existing(&directory, existing)?;
+            Ok(if replaced.is_empty() { Vec::new() } else { vec![Output::replaced(&directory, replaced).encode()] })
         };
         task::compute(&*env.compute, "prepare output directory", work).map(|outcome| outcome?).boxed()
     }

@@ -38,29 +38,27 @@ pub(super) fn make_usable(directory: &Path) -> Result<(), ConnectorError> {
     sync_directory(directory)
 }
 
-/// Deals with what is in the directory before a fresh start.
-pub(super) fn make_room(directory: &Path, existing: Existing) -> Result<(), ConnectorError> {
-    let names = list(directory)?;
+/// Looks at what is in the directory before a fresh start. Returns the names of the files that the results replace.
+pub(super) fn find_existing(directory: &Path, existing: Existing) -> Result<Vec<String>, ConnectorError> {
+    let mut names = list(directory)?;
     match existing {
         Existing::Fail => {
             if let Some(name) = names.iter().find(|name| !name.starts_with('.')) {
                 return Err(ConnectorError::Other(format!(
                     "the output directory {} is not empty (it holds {name}, for one); choose another, or set \
-                     `existing = \"append\"` to write beside what is there or `existing = \"replace\"` to remove its part files",
+                     `existing = \"append\"` to write beside what is there or `existing = \"replace\"` to replace its part files",
                     directory.display()
                 )));
             }
         }
         Existing::Append => {}
         Existing::Replace => {
-            let ours = |name: &&String| PartName::parse_committed(name).or(PartName::parse_pending(name)).is_some();
-            for name in names.iter().filter(ours) {
-                let path = directory.join(name);
-                fs::remove_file(&path).map_err(|error| file_error("remove", &path, error))?;
-            }
+            // Pending ones too: nobody else is at work here, so a job that broke off left them.
+            names.retain(|name| PartName::parse_committed(name).or(PartName::parse_pending(name)).is_some());
+            return Ok(names);
         }
     }
-    sync_directory(directory)
+    Ok(Vec::new())
 }
 
 /// The names in a directory, those that are not UTF-8 in a readable form.

@@ -128,10 +128,34 @@ fn existing_output_is_refused_kept_or_replaced() {
     let error = prepare("").unwrap_err().to_string();
     assert!(error.contains(dir.path().to_str().unwrap()) && error.contains("notes.txt"), "{error}");
     assert!(error.contains("append") && error.contains("replace"), "{error}");
-    prepare("existing = \"append\"").unwrap();
+    assert_eq!(prepare("existing = \"append\"").unwrap(), []);
     assert_eq!(names(dir.path()).len(), 4);
-    prepare("existing = \"replace\"").unwrap();
-    assert_eq!(names(dir.path()), [".hidden", "notes.txt"]);
+    // What is replaced stays until there are results.
+    let removal = prepare("existing = \"replace\"").unwrap();
+    assert_eq!(names(dir.path()).len(), 4);
+    fs::write(dir.path().join("part-r0-1-1-out-0-000002"), "").unwrap();
+    let sink = sink(dir.path(), "");
+    let committables: Vec<_> = removal.into_iter().chain(prepared(&*sink, 0, &["a"])).collect();
+    for _ in 0..2 {
+        block_on(sink.committer(&env()).commit(committables.clone())).unwrap();
+        let left = [".hidden", "notes.txt", "part-r0-1-1-out-0-000002", "part-r1-1-1-node-0-000000"];
+        assert_eq!(names(dir.path()), left);
+    }
+}
+
+#[test]
+fn what_is_replaced_stays_when_the_results_are_gone() {
+    let dir = TempDir::new().unwrap();
+    let old = "part-r0-1-1-out-0-000000";
+    fs::write(dir.path().join(old), "").unwrap();
+    let sink = sink(dir.path(), "existing = \"replace\"");
+    let mut committables = block_on(sink.prepare_target(&env(), TargetStart::Fresh)).unwrap();
+    committables.extend(prepared(&*sink, 0, &["a"]));
+    fs::remove_file(dir.path().join(".part-r1-1-1-node-0-000000.pending")).unwrap();
+    block_on(sink.committer(&env()).commit(committables)).unwrap_err();
+    assert_eq!(names(dir.path()), [old]);
+    // A job that goes on from a checkpoint replaces nothing: what is there is its own.
+    assert_eq!(block_on(sink.prepare_target(&env(), TargetStart::Restored)).unwrap(), []);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 
-use super::committer::PendingPart;
+use super::committer::Output;
 use super::names::PartName;
 use super::target::{file_error, sync_directory};
 use crate::connectors::line_encoder::LineEncoder;
@@ -147,7 +147,7 @@ impl FileWriter {
                 }
                 // The names of the files must be as durable as their content.
                 sync_directory(&directory)?;
-                Ok(names.into_iter().map(|name| PendingPart::new(&directory, name).encode()).collect())
+                Ok(names.into_iter().map(|name| Output::part(&directory, name).encode()).collect())
             };
             task::compute(&*env.compute, "prepare part files", work).await?
         }

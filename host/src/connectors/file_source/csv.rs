@@ -1,8 +1,10 @@
 //! Records of comma-separated values.
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder, Terminator};
+use memchr::memchr;
 
 use super::format::{event_time, without_return};
+use super::framer::Framer;
 use super::settings::FileSourceSettings;
 use crate::record::Batch;
 
@@ -57,7 +59,9 @@ impl CsvFormat {
     }
 
     pub(super) fn read_header(&mut self, record: &[u8]) -> Result<(), String> {
-        self.fields.read(self.delimiter, without_return(record));
+        let record = without_return(record);
+        check_quotes(self.delimiter, record)?;
+        self.fields.read(self.delimiter, record);
         let names = self.fields.texts()?;
         if names.is_empty() {
             return Err("the header is empty; it must name the columns".to_owned());
@@ -79,17 +83,18 @@ impl CsvFormat {
     }
 
     pub(super) fn append(&mut self, record: &[u8], batch: &mut Batch) -> Result<(), String> {
+        check_quotes(self.delimiter, record)?;
         self.fields.read(self.delimiter, record);
         let fields = self.fields.texts()?;
         if let Some(columns) = self.columns.filter(|columns| *columns != fields.len()) {
             let where_from = if self.has_header { "the header" } else { "the first record read" };
-            return Err(format!("the record has {} fields, but {where_from} has {columns}", fields.len()));
+            return Err(format!("the record has {}, but {where_from} has {columns}", count(fields.len())));
         }
         let column = |at: usize| {
             fields
                 .get(at)
                 .copied()
-                .ok_or_else(|| format!("there is no column {}; the record has {}", at + 1, fields.len()))
+                .ok_or_else(|| format!("there is no column {}; the record has {}", at + 1, count(fields.len())))
         };
         let key = self.key_column.map(column).transpose()?;
         let timestamp = match self.timestamp_column {
@@ -153,6 +158,18 @@ impl Fields {
     }
 }
 
+/// Refuses a record that ends within quotes: what should have been the records behind it would be a part of its last field.
+fn check_quotes(delimiter: u8, record: &[u8]) -> Result<(), String> {
+    if memchr(b'"', record).is_none() || Framer::csv(delimiter).is_closed_behind(record) {
+        return Ok(());
+    }
+    Err("a quote is opened in this record and never closed; close it, or double it if it is meant".to_owned())
+}
+
+fn count(fields: usize) -> String {
+    if fields == 1 { "1 field".to_owned() } else { format!("{fields} fields") }
+}
+
 /// A text as a JSON string.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
@@ -197,7 +214,7 @@ mod tests {
         let error = read(&mut format, "a,b").unwrap_err();
         assert_eq!(error, "the record has 2 fields, but the first record read has 3");
         let error = read(&mut self::format("key = \"2\""), "a").unwrap_err();
-        assert_eq!(error, "there is no column 2; the record has 1");
+        assert_eq!(error, "there is no column 2; the record has 1 field");
     }
 
     #[test]
@@ -206,7 +223,7 @@ mod tests {
         format.read_header(b"id;na\\me\r").unwrap();
         let (key, value) = read(&mut format, "7;x,y").unwrap();
         assert_eq!((key.as_deref(), value.as_str()), (Some("7"), r#"{"id":"7","na\\me":"x,y"}"#));
-        assert_eq!(read(&mut format, "7").unwrap_err(), "the record has 1 fields, but the header has 2");
+        assert_eq!(read(&mut format, "7").unwrap_err(), "the record has 1 field, but the header has 2");
     }
 
     #[test]
@@ -225,5 +242,17 @@ mod tests {
         let mut batch = Batch::new();
         assert!(format("").append(b"a,\xff", &mut batch).unwrap_err().starts_with("field 2 is not valid UTF-8"));
         assert!(format("timestamp = \"1\"").append(b"soon", &mut batch).unwrap_err().contains("whole milliseconds"));
+    }
+
+    #[test]
+    fn quotes_must_be_closed() {
+        for open in ["\"", "a,\"b", "a,\"b\nc", "\"a\"\"", "\"a\",\""] {
+            let error = read(&mut format(""), open).unwrap_err();
+            assert!(error.starts_with("a quote is opened in this record and never closed"), "{open}: {error}");
+            assert!(format("header = true").read_header(open.as_bytes()).unwrap_err().starts_with("a quote is opened"));
+        }
+        for closed in ["\"\"", "a\"b", "\"a\"\"b\"", "\"a\"b", "a,b\""] {
+            read(&mut format(""), closed).expect(closed);
+        }
     }
 }

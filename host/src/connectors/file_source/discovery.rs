@@ -2,11 +2,10 @@
 
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::position::Identity;
-use crate::connectors::ConnectorError;
+use super::position::{FileKey, Identity};
+use crate::connectors::{ConnectorError, file_sink};
 
 /// What a path of the settings is.
 #[derive(Clone, Debug)]
@@ -71,6 +70,24 @@ impl Target {
         Ok(files)
     }
 
+    /// Whether it stands for part files in this directory, which is canonical.
+    pub(super) fn meets_output_in(&self, directory: &Path) -> bool {
+        let is_it = |path: &Path| fs::canonicalize(path).is_ok_and(|path| path == directory);
+        let in_it = |path: &Path| fs::canonicalize(path).is_ok_and(|path| path.parent() == Some(directory));
+        let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        match self {
+            Self::File(path) => in_it(path) && file_sink::is_part_name(&name(path)),
+            Self::Directory(path) => is_it(path),
+            Self::Pattern(pattern) => {
+                let (parent, names) = (Path::new(pattern).parent().unwrap_or(Path::new("")), name(Path::new(pattern)));
+                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                let parts = glob::Pattern::new(&names).is_ok_and(|names| names.matches(file_sink::A_PART_NAME));
+                let meets = |path: &PathBuf| in_it(path) && (parts || file_sink::is_part_name(&name(path)));
+                (parts && is_it(parent)) || self.files().is_ok_and(|files| files.iter().any(meets))
+            }
+        }
+    }
+
     /// The error when there are no files.
     pub(super) fn no_files(&self) -> ConnectorError {
         ConnectorError::Other(match self {
@@ -112,9 +129,29 @@ pub(super) fn examine(path: &Path) -> Result<(Identity, u64), ConnectorError> {
     Ok((identity, metadata.len()))
 }
 
-/// The device and inode that a path stands for now, if any.
-pub(super) fn stands_for(path: &Path) -> Option<(u64, u64)> {
-    fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+/// The file that a path stands for now, if any.
+pub(super) fn stands_for(path: &Path) -> Option<FileKey> {
+    fs::metadata(path).ok().map(|metadata| FileKey::of(&metadata))
+}
+
+/// Looks whether a file of this key is another one than was known by it. None also when another file has come to stand
+/// under the path meanwhile, which the next look will find.
+pub(super) fn find_other(
+    path: &Path,
+    key: FileKey,
+    known: Option<&Identity>,
+) -> Result<Option<Identity>, ConnectorError> {
+    let failed = |error| file_error("read", path, error);
+    let (file, metadata) = open(path)?;
+    if FileKey::of(&metadata) != key {
+        return Ok(None);
+    }
+    if let Some(known) = known
+        && known.recognise(&file, &metadata).map_err(failed)?.is_some()
+    {
+        return Ok(None);
+    }
+    Identity::of(&file, &metadata).map(Some).map_err(failed)
 }
 
 /// Looks for a file that had a path, under another name in the same directory.
@@ -126,7 +163,7 @@ pub(super) fn find_renamed(
     let failed = |error| file_error("list", directory, error);
     for entry in fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        if stands_for(&path) != Some((identity.device, identity.inode)) {
+        if stands_for(&path) != Some(identity.key) {
             continue;
         }
         let (file, metadata) = open(&path)?;

@@ -63,6 +63,19 @@ impl Framer {
         None
     }
 
+    /// Whether these bytes, which follow those looked at before, leave no quotes open.
+    pub(super) fn is_closed_behind(mut self, mut bytes: &[u8]) -> bool {
+        while let Some(end) = self.find_end(bytes) {
+            bytes = &bytes[end + 1..];
+        }
+        self.is_closed()
+    }
+
+    /// Whether the bytes looked at so far leave no quotes open.
+    pub(super) fn is_closed(&self) -> bool {
+        !matches!(self, Self::Csv { state: Field::Quoted, .. })
+    }
+
     /// Starts anew, at the start of a record.
     pub(super) fn reset(&mut self) {
         if let Self::Csv { state, .. } = self {

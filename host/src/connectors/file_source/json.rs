@@ -25,6 +25,10 @@ impl JsonFormat {
         // As text, because JSON is UTF-8 also where nobody looks at a string.
         let text = std::str::from_utf8(line).map_err(|error| format!("not valid JSON: {error}"))?;
         let invalid = |error: serde_json::Error| {
+            if error.is_data() {
+                let field = self.key.as_ref().or(self.timestamp.as_ref()).map(String::as_str).unwrap_or_default();
+                return format!("must be an object with a field {field:?}, but is {}", kind(text));
+            }
             // The line that the error names would be that within the record, always 1.
             let text = error.to_string();
             let problem = text.split(" at line ").next().unwrap_or(&text);
@@ -41,6 +45,10 @@ impl JsonFormat {
         let missing = |name: &String| format!("field {name:?} is missing; every record needs it");
         let key = match (&self.key, fields.key) {
             (Some(name), None) => return Err(missing(name)),
+            (Some(name), Some(key)) if key.is_null() || key.is_array() || key.is_object() => {
+                let kind = kind(&key.to_string());
+                return Err(format!("field {name:?} is {kind}; a key must be a string, a number or a boolean"));
+            }
             (_, key) => key.map(as_text),
         };
         let timestamp = match (&self.timestamp, fields.timestamp) {
@@ -50,6 +58,18 @@ impl JsonFormat {
         };
         batch.push(key.as_deref().map(str::as_bytes), line, timestamp);
         Ok(())
+    }
+}
+
+/// What a JSON text is, by its first character.
+fn kind(text: &str) -> &'static str {
+    match text.trim_start().bytes().next() {
+        Some(b'{') => "an object",
+        Some(b'[') => "an array",
+        Some(b'"') => "a string",
+        Some(b'n') => "null",
+        Some(b't' | b'f') => "a boolean",
+        _ => "a number",
     }
 }
 
@@ -136,7 +156,6 @@ mod tests {
         let batch = read(Some("user"), Some("at"), line).unwrap();
         assert_eq!((batch.key(0), batch.timestamps()), (Some(&b"li"[..]), &[-5][..]));
         assert_eq!(read(Some("n"), None, line).unwrap().key(0), Some(&b"7"[..]));
-        assert_eq!(read(Some("a"), None, line).unwrap().key(0), Some(&br#"{"x":1}"#[..]));
         let batch = read(Some("at"), Some("at"), line).unwrap();
         assert_eq!((batch.key(0), batch.timestamps()), (Some(&b"-5"[..]), &[-5][..]));
     }
@@ -147,7 +166,12 @@ mod tests {
         assert_eq!(problem(None, None, "{\"a\": 1"), "not valid JSON: EOF while parsing an object at column 7");
         assert!(problem(None, None, "1 2").contains("trailing characters"));
         assert!(problem(Some("a"), None, "{\"a\": 1} x").contains("trailing characters"));
-        assert!(problem(Some("a"), None, "[1]").contains("expected an object"));
+        assert_eq!(problem(Some("a"), None, "[1]"), "must be an object with a field \"a\", but is an array");
+        assert_eq!(problem(None, Some("at"), "1"), "must be an object with a field \"at\", but is a number");
+        for (key, kind) in [("null", "null"), ("{\"x\": 1}", "an object"), ("[]", "an array")] {
+            let expected = format!("field \"a\" is {kind}; a key must be a string, a number or a boolean");
+            assert_eq!(read(Some("a"), None, &format!("{{\"a\": {key}}}")).unwrap_err(), expected);
+        }
         assert_eq!(problem(Some("a"), None, "{}"), "field \"a\" is missing; every record needs it");
         assert!(problem(None, Some("at"), "{\"at\": 1.5}").contains("whole milliseconds"));
         let mut batch = Batch::new();

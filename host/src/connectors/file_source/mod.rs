@@ -20,6 +20,7 @@ mod window;
 
 use std::path::{Path, PathBuf};
 
+use self::discovery::Target;
 use self::enumerator::FileEnumerator;
 use self::follow_enumerator::FollowEnumerator;
 use self::format::RecordFormat;
@@ -54,6 +55,11 @@ impl Source for FileSource {
 
     fn cannot_replay(&self) -> Option<String> {
         None
+    }
+
+    fn meets_output_in(&self, directory: &Path) -> bool {
+        // What is wrong with the path shows at the start.
+        Target::of(&self.path).is_ok_and(|target| target.meets_output_in(directory))
     }
 
     fn enumerator(&self, env: &Env, restored: Option<RestoredSource>) -> Box<dyn SplitEnumerator> {

@@ -138,7 +138,8 @@ impl OpenSplit {
                     self.window.consume(self.scanned);
                     self.scanned = 0;
                 } else if self.scanned > max_record_bytes.saturating_add(1) {
-                    return self.malformed(too_long(max_record_bytes));
+                    let quote = if self.framer.is_closed() { "" } else { ", or close a quote that is open in it" };
+                    return self.malformed(too_long(max_record_bytes) + quote);
                 }
                 return if ended { Stop::Finished } else { Stop::NeedsMore };
             }

@@ -4,6 +4,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -16,12 +17,30 @@ const HEAD_BYTES: usize = 1024;
 /// The version of [`FilePosition`].
 const VERSION: u32 = 1;
 
-/// What tells one file from another that came to stand under its name.
+/// What stays when a file is renamed, grows or is overwritten, and differs from that of all other files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FileKey {
+    pub(super) device: u64,
+    /// Comes back as another file's once the file is gone, often at once.
+    pub(super) inode: u64,
+    /// When the file was made, in nanoseconds since 1970, where the file system knows.
+    pub(super) born_ns: Option<u64>,
+}
+
+impl FileKey {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        let born = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let born_ns = born.and_then(|born| u64::try_from(born.as_nanos()).ok());
+        Self { device: metadata.dev(), inode: metadata.ino(), born_ns }
+    }
+}
+
+/// What tells one file from another that came to stand under its name, or the same one with other content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Identity {
-    pub(super) device: u64,
-    pub(super) inode: u64,
+    pub(super) key: FileKey,
     /// How many bytes were hashed: all of a short file, which may grow.
     head_bytes: usize,
     head_hash: u64,
@@ -31,18 +50,12 @@ impl Identity {
     /// The identity of an open file.
     pub(super) fn of(file: &File, metadata: &Metadata) -> io::Result<Self> {
         let head = read_head(file, HEAD_BYTES)?;
-        let (device, inode) = (metadata.dev(), metadata.ino());
-        Ok(Self { device, inode, head_bytes: head.len(), head_hash: xxh3_64(&head) })
-    }
-
-    /// Whether both are of the same file or one that was written over it.
-    pub(super) fn is_inode_of(&self, other: &Self) -> bool {
-        (self.device, self.inode) == (other.device, other.inode)
+        Ok(Self { key: FileKey::of(metadata), head_bytes: head.len(), head_hash: xxh3_64(&head) })
     }
 
     /// Whether an open file is this one, grown perhaps; then with what it has grown by.
     pub(super) fn recognise(&self, file: &File, metadata: &Metadata) -> io::Result<Option<Self>> {
-        if (self.device, self.inode) != (metadata.dev(), metadata.ino()) {
+        if self.key != FileKey::of(metadata) {
             return Ok(None);
         }
         let head = read_head(file, HEAD_BYTES)?;
@@ -107,7 +120,10 @@ impl FilePosition {
         let path = self.path.display();
         match self.end {
             Some(_) => format!("{path}:{}", self.start),
-            None => format!("{path}@{:x}-{:x}", self.identity.device, self.identity.inode),
+            None => {
+                let FileKey { device, inode, born_ns } = self.identity.key;
+                format!("{path}@{device:x}-{inode:x}-{:x}", born_ns.unwrap_or(0))
+            }
         }
     }
 

@@ -21,7 +21,9 @@ pub struct FileSourceSettings {
     /// What the files hold. Default `lines`.
     #[serde(default)]
     pub format: Format,
-    /// Whether to go on reading what is appended to files, and files that appear. Default false.
+    /// Whether to go on reading what is appended, and in a directory or by a pattern also files that appear. A path to one
+    /// file must lead to one when the job first starts; behind that it may be renamed, and a new one come to stand in its
+    /// place. A file that has been replaced under its name, or removed, is read until 5 s have passed without news. Default false.
     #[serde(default)]
     pub follow: bool,
     /// What to do when a followed file has shrunk or was overwritten. Default `fail`.
@@ -34,7 +36,7 @@ pub struct FileSourceSettings {
     /// `csv`: what stands between fields, one ASCII character. Default `,`.
     pub delimiter: Option<String>,
     /// `csv`, `json`: the column or top-level field that becomes the record's key; a CSV column without a header goes
-    /// by its number, from 1. No keys by default.
+    /// by its number, from 1. In JSON it must be a string, or a number or boolean, which become text. No keys by default.
     pub key: Option<String>,
     /// `csv`, `json`: the column or field with the event time, in whole milliseconds since 1970. None by default.
     pub timestamp: Option<String>,
@@ -49,7 +51,7 @@ pub enum Format {
     /// A record per line; the value is the line's bytes, whatever they are, without `\n` or `\r\n`.
     #[default]
     Lines,
-    /// Comma-separated values; the value is a JSON object of column names and strings, or without a header an array of
+    /// Comma-separated values; a quote that is opened must be closed. The value is a JSON object of column names and strings, or without a header an array of
     /// strings. Empty lines are passed over.
     Csv,
     /// A JSON text per line; the value is the line. Empty lines are passed over.

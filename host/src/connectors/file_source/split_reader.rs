@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::discovery::{self, file_error};
 use super::format::RecordFormat;
@@ -18,9 +19,9 @@ use crate::env::Env;
 use crate::record::Batch;
 use crate::task::{self, Task};
 
-/// How often in a row a followed file must be found renamed and without news to be done with: whoever renamed it may
-/// have written a last time.
-const LAST_LOOKS: u32 = 2;
+/// How long a followed file that was left behind must be without news to be done with. Whoever writes it may have it open
+/// for a while yet, as a service that is told to reopen its log does.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// What all splits of a reader are read with.
 #[derive(Debug)]
@@ -55,8 +56,8 @@ pub(super) struct SplitReader {
     open: Option<Box<OpenSplit>>,
     /// Whether no more bytes will come.
     ended: bool,
-    /// How often in a row the followed file was found renamed and without news.
-    renamed: u32,
+    /// Since when the followed file is left behind and without news.
+    quiet_since: Option<Duration>,
     /// What is wrong with the next record, while its line is counted.
     malformed: Option<(String, Task<io::Result<u64>>)>,
 }
@@ -64,7 +65,16 @@ pub(super) struct SplitReader {
 impl SplitReader {
     pub(super) fn new(id: String, position: FilePosition) -> Self {
         let inherited_bytes = position.read_bytes();
-        Self { id, position, inherited_bytes, opening: None, open: None, ended: false, renamed: 0, malformed: None }
+        Self {
+            id,
+            position,
+            inherited_bytes,
+            opening: None,
+            open: None,
+            ended: false,
+            quiet_since: None,
+            malformed: None,
+        }
     }
 
     /// The split's name.
@@ -110,12 +120,16 @@ impl SplitReader {
                 Stop::NeedsMore => match open.window.fill(&reading.env).await? {
                     Fill::More => {
                         self.position.identity = open.window.identity();
-                        self.renamed = 0;
+                        self.quiet_since = None;
                     }
                     Fill::End => self.ended = true,
                     Fill::Nothing => {
-                        self.renamed = if open.window.is_renamed() { self.renamed + 1 } else { 0 };
-                        self.ended = self.renamed >= LAST_LOOKS;
+                        if !open.window.is_left_behind() {
+                            self.quiet_since = None;
+                            return Ok(Step::Idle);
+                        }
+                        let now = reading.env.clock.monotonic();
+                        self.ended = now.saturating_sub(*self.quiet_since.get_or_insert(now)) >= QUIET;
                         if !self.ended {
                             return Ok(Step::Idle);
                         }
@@ -151,7 +165,7 @@ impl SplitReader {
                 let examined = task::compute(&*reading.env.compute, "open file", move || discovery::examine(&path));
                 match examined.await? {
                     // The same file with other content; another file is another split, which the enumerator finds.
-                    Ok((identity, _)) if identity.is_inode_of(&self.position.identity) => {
+                    Ok((identity, _)) if identity.key == self.position.identity.key => {
                         self.restart(identity);
                         Ok(None)
                     }
@@ -169,6 +183,7 @@ impl SplitReader {
     fn restart(&mut self, identity: Identity) {
         self.position = FilePosition::of_followed(self.position.path.clone(), identity);
         self.inherited_bytes = 0;
+        self.quiet_since = None;
         self.open = None;
     }
 

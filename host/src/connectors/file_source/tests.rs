@@ -1,15 +1,21 @@
 use std::fs;
 use std::io::Write;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::{Either, poll_fn, select};
 use proptest::prelude::*;
 use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::*;
+use crate::clock::Clock;
 use crate::connectors::settings::SourceSettings;
-use crate::connectors::testing::{Record, block_on, env, read_all, reader_context, records};
+use crate::connectors::testing::{
+    Record, VirtualClock, block_on, env, env_with_clock, read_all, reader_context, records,
+};
 use crate::connectors::{ConnectorError, Extent, ReaderEvent, Split};
 
 const LIMIT: usize = 1 << 20;
@@ -194,8 +200,16 @@ fn wrong_records_are_named_by_file_and_line() {
     assert!(problem(&path, "").contains("line 2: the record is longer than the limit of 1MiB"));
     fs::write(&path, "{}\n\n{]\n").unwrap();
     assert!(problem(&path, "format = \"json\"").contains("input, line 3: not valid JSON"));
+    // A quote that is not closed takes in what is behind it, to the end of the file or to the limit.
+    for (end, expected) in [("c\n", "a quote is opened in this record"), (&"c\n".repeat(1 << 20), "close a quote")] {
+        fs::write(&path, format!("a,b\n\"a\n\",b\na,\"b\n{end}")).unwrap();
+        let problem = problem(&path, "format = \"csv\"");
+        assert!(problem.contains("input, line 4: ") && problem.contains(expected), "{problem}");
+    }
+    fs::write(&path, "{\"k\": 1}\n{\"k\": null}\n").unwrap();
+    assert!(problem(&path, "format = \"json\"\nkey = \"k\"").contains("input, line 2: field \"k\" is null"));
     fs::write(&path, "a,\"b\nc\"\nd\n").unwrap();
-    assert!(problem(&path, "format = \"csv\"").contains("input, line 3: the record has 1 fields"));
+    assert!(problem(&path, "format = \"csv\"").contains("input, line 3: the record has 1 field, but"));
 }
 
 #[test]
@@ -239,15 +253,48 @@ fn another_file_in_the_place_of_the_first_is_an_error() {
 
 /// A followed source, driven by hand.
 struct Followed {
+    clock: Arc<VirtualClock>,
     enumerator: Box<dyn SplitEnumerator>,
     reader: Box<dyn SourceReader>,
 }
 
 impl Followed {
     fn start(source: &dyn Source) -> Self {
-        let mut enumerator = source.enumerator(&env(), None);
+        let clock = Arc::default();
+        let env = env_with_clock(&clock);
+        let mut enumerator = source.enumerator(&env, None);
         block_on(enumerator.start()).unwrap();
-        Self { enumerator, reader: source.reader(reader_context(&env(), 0, LIMIT)) }
+        Self { enumerator, reader: source.reader(reader_context(&env, 0, LIMIT)), clock }
+    }
+
+    /// As after a crash: others go on from what these would have in a checkpoint.
+    fn restore(&mut self, source: &dyn Source) {
+        let env = env_with_clock(&self.clock);
+        let restored = RestoredSource { enumerator: self.enumerator.snapshot(), splits: self.reader.snapshot() };
+        self.enumerator = source.enumerator(&env, Some(restored));
+        block_on(self.enumerator.start()).unwrap();
+        self.reader = source.reader(reader_context(&env, 0, LIMIT));
+    }
+
+    /// Lets time pass, in which nothing may be read.
+    fn idle(&mut self, time: Duration) {
+        let until = self.clock.monotonic() + time;
+        let next = self.reader.next();
+        let over = poll_fn(|context| {
+            context.waker().wake_by_ref();
+            if self.clock.monotonic() < until { Poll::Pending } else { Poll::Ready(()) }
+        });
+        match block_on(select(next, over)) {
+            Either::Left((event, _)) => panic!("there was {event:?}"),
+            Either::Right(_) => {}
+        }
+    }
+
+    /// Waits for the end of a split, before which nothing may be read.
+    fn finish(&mut self) {
+        let event = block_on(self.reader.next()).unwrap();
+        let ReaderEvent::SplitFinished(split) = event else { panic!("there was {event:?}") };
+        self.enumerator.split_finished(&split);
     }
 
     fn take_split(&mut self) {
@@ -299,8 +346,74 @@ fn followed_files_grow_are_renamed_and_joined_by_others() {
     assert_eq!(found, ["3", "last"]);
     append(&path, "4\n");
     assert_eq!(followed.lines().unwrap(), ["4"]);
-    assert!(matches!(block_on(followed.reader.next()).unwrap(), ReaderEvent::SplitFinished(_)));
+    followed.finish();
     assert_eq!(followed.reader.snapshot().len(), 1);
+}
+
+#[test]
+fn a_file_is_followed_for_as_long_as_its_writer_may_have_it_open() {
+    let dir = TempDir::new().unwrap();
+    let (path, renamed) = (dir.path().join("log"), dir.path().join("log.1"));
+    append(&path, "1\n");
+    let mut followed = Followed::start(&*source(&path, "follow = true"));
+    followed.take_split();
+    assert_eq!(followed.lines().unwrap(), ["1"]);
+    fs::rename(&path, &renamed).unwrap();
+    // Its writer has yet to hear of it.
+    followed.idle(Duration::from_secs(60));
+    append(&renamed, "2\n");
+    assert_eq!(followed.lines().unwrap(), ["2"]);
+    append(&path, "");
+    followed.idle(Duration::from_secs(4));
+    append(&renamed, "3\n");
+    assert_eq!(followed.lines().unwrap(), ["3"]);
+    followed.idle(Duration::from_secs(4));
+    followed.finish();
+}
+
+#[test]
+fn a_file_that_takes_over_the_inode_of_another_is_read() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("a");
+    append(&path, "same\n");
+    let source = source(dir.path(), "follow = true");
+    let mut followed = Followed::start(&*source);
+    followed.take_split();
+    assert_eq!(followed.lines().unwrap(), ["same"]);
+    for name in ["b", "c", "d"] {
+        for entry in fs::read_dir(dir.path()).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        followed.finish();
+        // Most file systems hand out the inode that became free last; no look comes between.
+        append(&dir.path().join(name), "same\nmore\n");
+        followed.restore(&*source);
+        followed.take_split();
+        assert_eq!(followed.lines().unwrap(), ["same", "more"]);
+    }
+}
+
+#[test]
+fn a_file_that_comes_back_under_another_name_is_not_read_twice() {
+    let dir = TempDir::new().unwrap();
+    let name = |name: &str| dir.path().join(name);
+    append(&name("a"), "1\n");
+    let source = source(dir.path(), "follow = true");
+    let mut followed = Followed::start(&*source);
+    followed.take_split();
+    assert_eq!(followed.lines().unwrap(), ["1"]);
+    // Out of sight at one look, and back at the next.
+    fs::rename(name("a"), name(".a")).unwrap();
+    append(&name("b"), "2\n");
+    followed.take_split();
+    assert_eq!(followed.lines().unwrap(), ["2"]);
+    fs::rename(name(".a"), name("c")).unwrap();
+    append(&name("d"), "3\n");
+    followed.restore(&*source);
+    (0..3).for_each(|_| followed.take_split());
+    assert_eq!(followed.lines().unwrap(), ["3"]);
+    append(&name("c"), "4\n");
+    assert_eq!(followed.lines().unwrap(), ["4"]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -46,8 +47,8 @@ struct Look {
     identity: Identity,
     /// Whether what was read is still there.
     same: bool,
-    /// Whether the file's name has become another file's, or nobody's.
-    renamed: bool,
+    /// Whether the file is left behind.
+    left_behind: bool,
 }
 
 /// What is in memory of a file.
@@ -56,8 +57,8 @@ pub(super) struct Window {
     file: Arc<File>,
     path: PathBuf,
     identity: Identity,
-    /// Whether the followed file was found under another name when last read.
-    renamed: bool,
+    /// Whether the followed file was left behind when last read.
+    left_behind: bool,
     /// Where to stop reading ahead; none for a followed file.
     end: Option<u64>,
     /// Where to stop reading; none for a followed file.
@@ -79,7 +80,7 @@ impl Window {
             file: Arc::new(file),
             path: position.path.clone(),
             identity: position.identity,
-            renamed: false,
+            left_behind: false,
             end: position.end,
             size: position.size,
             bytes: Vec::new(),
@@ -104,9 +105,10 @@ impl Window {
         self.identity
     }
 
-    /// Whether the followed file was found under another name when last read.
-    pub(super) fn is_renamed(&self) -> bool {
-        self.renamed
+    /// Whether the followed file was left behind when last read: another file stands under its name, or it was removed. As
+    /// long as its name is free, whoever writes it has not turned to a new file.
+    pub(super) fn is_left_behind(&self) -> bool {
+        self.left_behind
     }
 
     /// What is not done with.
@@ -129,7 +131,7 @@ impl Window {
         self.reading = None;
         let Chunk { bytes: mut chunk, wanted, look } = chunk?.map_err(|error| file_error("read", &self.path, error))?;
         if let Some(look) = look {
-            (self.identity, self.renamed) = (look.identity, look.renamed);
+            (self.identity, self.left_behind) = (look.identity, look.left_behind);
             if !look.same {
                 return Ok(Fill::Replaced);
             }
@@ -190,7 +192,8 @@ fn look_at(file: &File, path: &Path, identity: Identity, read_to: u64) -> io::Re
         Some(identity) => identity,
         None => Identity::of(file, &metadata)?,
     };
-    Ok(Look { identity, same, renamed: discovery::stands_for(path) != Some((identity.device, identity.inode)) })
+    let replaced = discovery::stands_for(path).is_some_and(|key| key != identity.key);
+    Ok(Look { identity, same, left_behind: replaced || metadata.nlink() == 0 })
 }
 
 /// The error when a bounded file has become shorter.
