@@ -69,7 +69,8 @@ pub async fn choose(
         (StartIn::Latest, Some(latest)) => Ok(latest),
         (StartIn::New, Some(latest)) => match left(&latest) {
             Some(what) => {
-                Err(ChooseError::Left { job: job.to_owned(), directory: latest.directory().to_string(), what })
+                let directory = storage.show(latest.directory().folder());
+                Err(ChooseError::Left { job: job.to_owned(), directory, what })
             }
             None => Ok(open(JobDirectory::new(job, key)).await?),
         },
@@ -142,7 +143,7 @@ mod tests {
         let (run, metadata) = (log.run(), Digest([0; 16]));
         append(&mut log, Record::Checkpoint(LoggedCheckpoint { run, checkpoint: CheckpointId(1), metadata }));
         let error = choose_at(&storage, 7, StartIn::New, 2).unwrap_err().to_string();
-        assert!(error.starts_with("job-00000001 holds a checkpoint") && error.contains("--fresh"), "{error}");
+        assert!(error.starts_with("memory:job-00000001 holds a checkpoint") && error.contains("--fresh"), "{error}");
         assert_eq!(choose_at(&storage, 8, StartIn::Fresh, 2).unwrap().directory().key(), "00000002");
         append(&mut log, Record::Finished { last: None });
         assert_eq!(choose_at(&storage, 9, StartIn::New, 2).unwrap().directory().key(), "00000002");

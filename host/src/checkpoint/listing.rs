@@ -90,7 +90,9 @@ async fn look_at(
     };
     match logged {
         None => (Some(metadata), CheckpointStatus::Unfinished),
-        Some(logged) if logged != digest => (Some(metadata), CheckpointStatus::Damaged(LoadError::Replaced { path })),
+        Some(logged) if logged != digest => {
+            (Some(metadata), CheckpointStatus::Damaged(LoadError::Replaced { path: storage.show(&path) }))
+        }
         Some(_) => {
             let base = directory.folder().to_owned();
             let loaded = LoadedCheckpoint { metadata, digest, storage: Arc::clone(storage), base };
@@ -127,4 +129,114 @@ pub async fn find_jobs(
         None => JobDirectory::all(&*storage).await?,
     };
     Ok((storage, jobs))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::checkpoint::metadata::StateHandle;
+    use crate::checkpoint::metadata::tests::example;
+    use crate::checkpoint::object_store::SystemStorage;
+    use crate::checkpoint::run_log::testing::{append_at, claim_at, directory, view_at};
+    use crate::id::CheckpointId;
+    use crate::protocol::run_log::{LoggedCheckpoint, Record};
+    use crate::task::TokioTasks;
+
+    /// A directory on disk with checkpoints 1 to 3, of which only 1 and 2 count, and the beginning of a fourth.
+    async fn job(opener: &SystemStorage, root: &Path) -> Arc<dyn Storage> {
+        let storage = opener.open(&StorageLocation::Directory(root.to_owned())).await.unwrap();
+        let mut log = claim_at(&storage, 1).await;
+        for id in 1..=3 {
+            let mut metadata = example();
+            metadata.checkpoint = CheckpointId(id);
+            let path = format!("chk-{id}/1-1-0-{id:016x}-count");
+            storage.put_new(&directory().path(&path), vec![0; 5].into()).await.unwrap();
+            metadata.nodes[1].subtasks[1].keyed_state = Some(StateHandle::File { path, bytes: 5, digest: 0 });
+            let bytes = metadata.encode();
+            let logged = LoggedCheckpoint { run: 1, checkpoint: CheckpointId(id), metadata: Digest::of(&bytes) };
+            let path = directory().path(JobFile::Metadata(CheckpointId(id)));
+            storage.put_new(&path, bytes.into()).await.unwrap();
+            if id < 3 {
+                append_at(&mut log, Record::Checkpoint(logged)).await;
+            }
+        }
+        let name = "chk-4/1-1-0-0000000000000000-count";
+        storage.put_new(&directory().path(name), vec![0; 7].into()).await.unwrap();
+        storage
+    }
+
+    fn with_job(test: impl AsyncFnOnce(&SystemStorage, &TokioTasks, &Path, Arc<dyn Storage>)) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let root = tempfile::tempdir().unwrap();
+        runtime.block_on(async {
+            let opener = SystemStorage::new(runtime.handle());
+            let storage = job(&opener, root.path()).await;
+            test(&opener, &TokioTasks(runtime.handle().clone()), root.path(), storage).await;
+        });
+    }
+
+    fn shown(listed: &[ListedCheckpoint]) -> Vec<String> {
+        let status = |listed: &ListedCheckpoint| match &listed.status {
+            CheckpointStatus::Damaged(error) => error.to_string(),
+            status => format!("{status:?}"),
+        };
+        listed.iter().map(|listed| format!("{}: {}", listed.checkpoint.0, status(listed))).collect()
+    }
+
+    #[test]
+    fn checkpoints_are_listed_with_what_can_be_said_of_them() {
+        with_job(async |_, _, root, storage| {
+            let listed = list(&storage, &view_at(&storage).await).await.unwrap();
+            assert_eq!(shown(&listed), ["4: Unfinished", "3: Unfinished", "2: Current", "1: Complete"]);
+            assert_eq!((listed[0].bytes, listed[2].path.as_str()), (7, "job-00000001/chk-2"));
+            assert_eq!(listed[2].metadata.as_ref().unwrap().checkpoint, CheckpointId(2));
+            fs::write(root.join("job-00000001/chk-1/1-1-0-0000000000000001-count"), "cut").unwrap();
+            fs::remove_file(root.join("job-00000001/chk-2/_metadata")).unwrap();
+            let listed = shown(&list(&storage, &view_at(&storage).await).await.unwrap());
+            let path = root.join("job-00000001");
+            assert_eq!(listed[2], format!("2: cannot read {}/chk-2/_metadata: there is no such file", path.display()));
+            assert_eq!(
+                listed[3],
+                format!(
+                    "1: {}/chk-1/1-1-0-0000000000000001-count has 3 bytes where the checkpoint says 5",
+                    path.display()
+                )
+            );
+        });
+    }
+
+    #[test]
+    fn checkpoints_are_found_by_their_path_wherever_they_were_moved() {
+        with_job(async |opener, tasks, root, _| {
+            let load = async |path: &Path| metadata_file::load(opener, tasks, path).await;
+            let moved = root.join("elsewhere");
+            fs::rename(root.join("job-00000001"), &moved).unwrap();
+            for path in [moved.join("chk-2"), moved.join("chk-2/_metadata")] {
+                let loaded = load(&path).await.unwrap();
+                assert_eq!(loaded.metadata.checkpoint, CheckpointId(2));
+                loaded.check_files().await.unwrap();
+            }
+            let error = load(&root.join("typo")).await.unwrap_err().to_string();
+            assert!(error.contains("typo: it does not exist") && !root.join("typo").exists(), "{error}");
+            let error = load(&moved).await.unwrap_err().to_string();
+            assert!(error.contains("holds no file _metadata"), "{error}");
+            fs::write(moved.join("chk-2/_metadata"), "something else").unwrap();
+            let error = load(&moved.join("chk-2")).await.unwrap_err().to_string();
+            assert!(error.contains("chk-2/_metadata"), "{error}");
+        });
+    }
+
+    #[test]
+    fn jobs_are_found_from_their_directory_and_from_above() {
+        with_job(async |opener, tasks, root, _| {
+            for path in [root.to_owned(), root.join("job-00000001")] {
+                let (_, jobs) = find_jobs(opener, tasks, &path).await.unwrap();
+                assert_eq!(jobs, [directory()]);
+            }
+            assert!(find_jobs(opener, tasks, &root.join("typo")).await.is_err());
+            assert!(!root.join("typo").exists());
+        });
+    }
 }

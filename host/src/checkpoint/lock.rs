@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::directory::{JobDirectory, JobFile};
+use super::local;
 use super::storage::Storage;
 use crate::task::{self, Compute, TaskError};
 
@@ -82,7 +83,7 @@ impl DirectoryLock {
 fn acquire(directory: &Path, if_locked: IfLocked) -> Result<File, LockError> {
     let path = directory.join(JobFile::Lock.to_string());
     let error = |source| LockError::File { path: path.clone(), source };
-    fs::create_dir_all(directory).map_err(error)?;
+    local::create_directory(directory).map_err(error)?;
     for _ in 0..TRIES {
         let mut file =
             File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(error)?;

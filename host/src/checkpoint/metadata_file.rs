@@ -57,8 +57,8 @@ pub enum LoadError {
         /// How long it is.
         found: u64,
     },
-    /// There is no checkpoint at a path.
-    #[error("{path} is no checkpoint or savepoint: {problem}")]
+    /// What is at a path is not what was looked for.
+    #[error("there is nothing to read at {path}: {problem}")]
     NotThere {
         /// The path.
         path: String,
@@ -104,9 +104,8 @@ pub async fn write(
 /// When it is missing or was not written like that.
 pub async fn read(storage: &dyn Storage, path: &str) -> Result<(CheckpointMetadata, Digest), LoadError> {
     let bytes = storage.get(path).await?;
-    let full_path = || storage.local_root().map_or(path.to_owned(), |root| root.join(path).display().to_string());
     let metadata = CheckpointMetadata::decode(&bytes);
-    let metadata = metadata.map_err(|source| LoadError::Metadata { path: full_path(), source })?;
+    let metadata = metadata.map_err(|source| LoadError::Metadata { path: storage.show(path), source })?;
     Ok((metadata, Digest::of(&bytes)))
 }
 
@@ -122,7 +121,7 @@ pub async fn load_logged(
     let path = directory.path(JobFile::Metadata(logged.checkpoint));
     let (metadata, digest) = read(&**storage, &path).await?;
     if digest != logged.metadata {
-        return Err(LoadError::Replaced { path });
+        return Err(LoadError::Replaced { path: storage.show(&path) });
     }
     Ok(LoadedCheckpoint { metadata, digest, storage: Arc::clone(storage), base: directory.folder().to_owned() })
 }
@@ -157,10 +156,10 @@ fn find(path: &Path) -> Result<Found, &'static str> {
     let path = std::path::absolute(path).map_err(|_| "its path cannot be understood")?;
     let folder = if path.ends_with(JobFile::METADATA) { path.parent().unwrap_or(&path) } else { &path };
     if !folder.exists() {
-        return Err("there is nothing");
+        return Err("it does not exist");
     }
     if !folder.join(JobFile::METADATA).is_file() {
-        return Err("there is no file _metadata in it");
+        return Err("it holds no file _metadata, so it is no checkpoint or savepoint");
     }
     // Files of a periodic checkpoint are named from the job's directory; a savepoint is a directory of its own.
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -189,6 +188,7 @@ impl LoadedCheckpoint {
                 let (path, expected) = (self.path(path), *expected);
                 let found = self.storage.size(&path).await?;
                 if found != expected {
+                    let path = self.storage.show(&path);
                     return Err(LoadError::Length { path, expected, found });
                 }
             }

@@ -9,6 +9,7 @@ pub mod directory;
 mod envelope;
 pub mod garbage;
 pub mod listing;
+mod local;
 pub mod lock;
 pub mod metadata;
 pub mod metadata_file;

@@ -2,14 +2,13 @@
 //!
 //! Local files are written beside their place, synced, linked or renamed into it, and their directory synced, new
 //! directories up to the first that existed included. All of that the crate does with `with_fsync(true)`, which is off
-//! by default; the root directory is made durable here. Deletes are not synced: a file that comes back after a power
+//! by default. Deletes are not synced: a file that comes back after a power
 //! cut is collected like any other that nothing refers to.
 //!
 //! The crate moves its blocking calls off the async threads only when it is called inside a tokio runtime, and opens a
 //! file for writing without doing even that. So every operation on files runs as a task of its own on the runtime that
 //! the storage was given, whoever asks for it, and opening as blocking work. Memory needs no runtime.
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -23,7 +22,10 @@ use object_store::memory::InMemory;
 use object_store::path::Path as ObjectPath;
 use object_store::{Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 
-use super::storage::{ObjectWriter, Storage, StorageError, StorageFailure, StorageLocation, StorageOpener, StoredFile};
+use super::local;
+use super::storage::{
+    ObjectWriter, Storage, StorageError, StorageFailure, StorageLocation, StorageOpener, StoredFile, UnfinishedFile,
+};
 use crate::task::{self, TaskError, TokioTasks};
 
 /// Opens what URLs name on this machine.
@@ -43,8 +45,7 @@ impl SystemStorage {
         let (directory, location) = (directory.to_owned(), directory.display().to_string());
         let place = Place { action: "open storage", path: location.clone(), otherwise: StorageFailure::Failed };
         let opened = task::compute(&self.tasks, "open storage", move || open_directory(&directory)).await;
-        let opened = opened.map_err(|error| place.failed(place.otherwise, error.into()))?;
-        let (store, root) = opened.map_err(|error| place.failed(place.otherwise, error.into()))?;
+        let (store, root) = place.file_outcome(opened)?;
         let (root, tasks) = (Some(root), Some(self.tasks.clone()));
         Ok(Arc::new(ObjectStorage { location, store: Arc::new(store), root, tasks }))
     }
@@ -89,13 +90,7 @@ impl StorageOpener for MemoryOnly {
 /// Makes a directory and all above it durable, and a store of it.
 fn open_directory(directory: &Path) -> io::Result<(LocalFileSystem, PathBuf)> {
     let directory = std::path::absolute(directory)?;
-    let missing: Vec<&Path> = directory.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
-    std::fs::create_dir_all(&directory)?;
-    for made in missing {
-        if let Some(parent) = made.parent() {
-            File::open(parent)?.sync_all()?;
-        }
-    }
+    local::create_directory(&directory)?;
     let store = LocalFileSystem::new_with_prefix(&directory)?;
     Ok((store.with_fsync(true).with_automatic_cleanup(true), directory.canonicalize()?))
 }
@@ -112,8 +107,7 @@ struct ObjectStorage {
 impl ObjectStorage {
     /// Something that changes nothing.
     fn reading(&self, action: &'static str, path: &str) -> Place {
-        let separator = if self.location.ends_with([':', '/']) { "" } else { "/" };
-        Place { action, path: format!("{}{separator}{path}", self.location), otherwise: StorageFailure::Failed }
+        Place { action, path: self.show(path), otherwise: StorageFailure::Failed }
     }
 
     /// Something that may have happened when it failed.
@@ -242,6 +236,31 @@ impl Storage for ObjectStorage {
         }))
     }
 
+    fn unfinished<'a>(&'a self, folder: &'a str) -> BoxFuture<'a, Result<Vec<UnfinishedFile>, StorageError>> {
+        Box::pin(async move {
+            let (Some(root), Some(tasks)) = (self.root.clone(), &self.tasks) else { return Ok(Vec::new()) };
+            let (place, folder) = (self.reading("list", folder), folder.to_owned());
+            let found = task::compute(tasks, "list unfinished files", move || local::find(&root, &folder)).await;
+            let file = |path: String| {
+                local::finished_name(&path).map(str::to_owned).map(|finished| UnfinishedFile { path, finished })
+            };
+            Ok(place.file_outcome(found)?.into_iter().filter_map(file).collect())
+        })
+    }
+
+    fn delete_unfinished<'a>(&'a self, file: &'a UnfinishedFile) -> BoxFuture<'a, Result<(), StorageError>> {
+        Box::pin(async move {
+            let (Some(root), Some(tasks)) = (self.root.clone(), &self.tasks) else { return Ok(()) };
+            let (place, path) = (self.changing("delete", &file.path), file.path.clone());
+            place.file_outcome(task::compute(tasks, "delete unfinished", move || local::delete(&root, &path)).await)
+        })
+    }
+
+    fn show(&self, path: &str) -> String {
+        let separator = if self.location.ends_with([':', '/']) { "" } else { "/" };
+        format!("{}{separator}{path}", self.location)
+    }
+
     fn local_root(&self) -> Option<PathBuf> {
         self.root.clone()
     }
@@ -285,6 +304,13 @@ impl Place {
     fn outcome<T>(&self, outcome: Result<Result<T, Error>, TaskError>) -> Result<T, StorageError> {
         match outcome {
             Ok(result) => result.map_err(|error| self.error(error)),
+            Err(error) => Err(self.failed(self.otherwise, error.into())),
+        }
+    }
+
+    fn file_outcome<T>(&self, outcome: Result<io::Result<T>, TaskError>) -> Result<T, StorageError> {
+        match outcome {
+            Ok(result) => result.map_err(|error| self.failed(self.otherwise, error.into())),
             Err(error) => Err(self.failed(self.otherwise, error.into())),
         }
     }
@@ -396,6 +422,25 @@ mod tests {
             storage.delete("a/b/c").await.unwrap();
             storage.delete("a/b/c").await.unwrap();
             assert_eq!(storage.folders("").await.unwrap(), Vec::<String>::new());
+        });
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_found_and_deleted() {
+        let directory = tempfile::tempdir().unwrap();
+        check(StorageLocation::Directory(directory.path().to_owned()), async |storage| {
+            storage.put_new("job/log/1", Bytes::new()).await.unwrap();
+            let mut broken_off = storage.writer("job/chk-1/x").await.unwrap();
+            broken_off.write(Bytes::from_static(b"half")).await.unwrap();
+            let left = storage.unfinished("job").await.unwrap();
+            assert_eq!(left.iter().map(|file| file.finished.as_str()).collect::<Vec<_>>(), ["job/chk-1/x"]);
+            for file in &left {
+                storage.delete_unfinished(file).await.unwrap();
+                storage.delete_unfinished(file).await.unwrap();
+            }
+            assert!(storage.unfinished("job").await.unwrap().is_empty());
+            assert_eq!(storage.folders("job").await.unwrap(), ["log"]);
+            assert!(broken_off.finish().await.is_err());
         });
     }
 

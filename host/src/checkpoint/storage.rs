@@ -41,6 +41,24 @@ pub trait Storage: Send + Sync {
     /// Deletes a file; one that is missing is deleted already. A folder goes with its last file.
     fn delete<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<(), StorageError>>;
 
+    /// What writes under a folder that were broken off have left, or are writing still: paths that `delete_unfinished`
+    /// takes, each with the path of the file that it was to become. Empty where nothing is left.
+    fn unfinished<'a>(&'a self, folder: &'a str) -> BoxFuture<'a, Result<Vec<UnfinishedFile>, StorageError>> {
+        let _ = folder;
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    /// Deletes what a write that was broken off has left. A write that still goes on fails.
+    fn delete_unfinished<'a>(&'a self, file: &'a UnfinishedFile) -> BoxFuture<'a, Result<(), StorageError>> {
+        let _ = file;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// A path as errors name it, with the storage that it is in.
+    fn show(&self, path: &str) -> String {
+        path.to_owned()
+    }
+
     /// The directory on this machine in which the files are, if that is where they are.
     fn local_root(&self) -> Option<PathBuf> {
         None
@@ -67,6 +85,15 @@ pub struct StoredFile {
     pub path: String,
     /// Its length.
     pub bytes: u64,
+}
+
+/// What a write that did not come to its end has left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnfinishedFile {
+    /// Where it is.
+    pub path: String,
+    /// The path that the file was to have.
+    pub finished: String,
 }
 
 /// A storage could not do something.

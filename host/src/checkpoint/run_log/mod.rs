@@ -8,6 +8,8 @@
 //! unknown only a new claim makes sure: either the record is there by then, or its place is taken and it never comes.
 
 #[cfg(test)]
+pub(super) mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
@@ -134,7 +136,7 @@ pub enum ClaimError {
     },
     /// The log has grown since it was read, by a process that has not ended yet. Where to go on from must be decided
     /// again.
-    #[error("the job in {} went on while it was being claimed: another process is still running it", .0.directory)]
+    #[error("the job in {} went on while it was being claimed: another process is still running it", .0.storage.show(.0.directory.folder()))]
     Moved(Box<LogView>),
     /// The log could not be read or written.
     #[error(transparent)]
@@ -187,12 +189,14 @@ impl LogView {
                 self.log.push(entry);
                 Ok(RunLog { view: self, run, nonce, standing: Standing::Holds })
             }
-            Some(Taken::Fenced { by }) => Err(ClaimError::Claimed { directory: self.directory.to_string(), run: by }),
+            Some(Taken::Fenced { by }) => {
+                Err(ClaimError::Claimed { directory: self.storage.show(self.directory.folder()), run: by })
+            }
             Some(Taken::Moved) => {
                 self.read().await?;
                 Err(ClaimError::Moved(Box::new(self)))
             }
-            Some(Taken::Broken) => Err(RunLogError::Intruder { path: self.path(entry.sequence) }.into()),
+            Some(Taken::Broken) => Err(RunLogError::Intruder { path: self.shown(entry.sequence) }.into()),
         }
     }
 
@@ -224,7 +228,7 @@ impl LogView {
             }
             found.insert(newest, entry);
         }
-        let folder = self.directory.path(JobFile::LOG_FOLDER);
+        let folder = self.storage.show(&self.directory.path(JobFile::LOG_FOLDER));
         Log::new(found).map_err(|source| RunLogError::Broken { folder, source })
     }
 
@@ -246,13 +250,18 @@ impl LogView {
         self.directory.path(JobFile::LogRecord(sequence))
     }
 
+    /// The record's file, as errors name it.
+    fn shown(&self, sequence: u64) -> String {
+        self.storage.show(&self.path(sequence))
+    }
+
     async fn record(&self, sequence: u64) -> Result<Entry, RunLogError> {
         let bytes = self.storage.get(&self.path(sequence)).await?;
         self.decode(sequence, &bytes)
     }
 
     fn decode(&self, sequence: u64, bytes: &[u8]) -> Result<Entry, RunLogError> {
-        FORMAT.open(bytes).map_err(|source| RunLogError::Record { path: self.path(sequence), source })
+        FORMAT.open(bytes).map_err(|source| RunLogError::Record { path: self.shown(sequence), source })
     }
 
     /// Puts a record, and says what another one in its place means.
@@ -271,7 +280,7 @@ impl LogView {
         match self.sequences().await?.last() {
             Some(&newest) if newest > entry.sequence => Ok(Some(Taken::by(&self.record(newest).await?, entry))),
             Some(&newest) if newest == entry.sequence => Ok(None),
-            _ => Err(RunLogError::Vanished { path: self.path(entry.sequence) }),
+            _ => Err(RunLogError::Vanished { path: self.shown(entry.sequence) }),
         }
     }
 
@@ -353,7 +362,7 @@ impl RunLog {
                 Appended::Fenced { by }
             }
             Ok(Some(Taken::Broken | Taken::Moved)) => {
-                Appended::Unknown(RunLogError::Intruder { path: self.view.path(entry.sequence) })
+                Appended::Unknown(RunLogError::Intruder { path: self.view.shown(entry.sequence) })
             }
             Err(error) => Appended::Unknown(error),
         }

@@ -12,6 +12,7 @@ use std::task::{Context, Waker};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use super::testing::{StillClock, at_once, claim, claimed, directory, restore_point};
 use super::*;
 use crate::checkpoint::memory;
 use crate::checkpoint::storage::{ObjectWriter, StoredFile};
@@ -148,40 +149,6 @@ impl Storage for Faulty {
             inner.files.remove(path);
             Ok(())
         }))
-    }
-}
-
-/// A clock that stands still and lets others go first.
-struct StillClock;
-
-impl Clock for StillClock {
-    fn wall(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn monotonic(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn sleep(&self, _duration: Duration) -> BoxFuture<'static, ()> {
-        Box::pin(yield_now())
-    }
-}
-
-fn directory() -> JobDirectory {
-    JobDirectory::new("job", 1)
-}
-
-fn claim(restored_from: Option<RestorePoint>) -> Claim {
-    Claim { restored_from, job_file: "job.toml".to_owned(), graph: Digest([0; 16]) }
-}
-
-fn restore_point(resume: Resume) -> Option<RestorePoint> {
-    match resume {
-        Resume::Fresh => None,
-        Resume::From(point) => Some(point),
-        Resume::Stopped { savepoint } => Some(RestorePoint::Elsewhere { path: savepoint }),
-        Resume::Finished { last } => last.map(RestorePoint::Checkpoint),
     }
 }
 
@@ -397,16 +364,6 @@ fn processes_that_fight_for_a_job_leave_one_history() {
     );
     eprintln!("{counts}");
     assert!(fenced > 0 && lost > 0 && moved > 0 && unknown > 0 && strays > 0 && late > 0, "{counts}");
-}
-
-fn at_once<T>(future: impl Future<Output = T>) -> T {
-    future.now_or_never().expect("memory does not wait")
-}
-
-fn claimed(storage: &Arc<dyn Storage>, nonce: u64) -> RunLog {
-    let view = at_once(LogView::open(storage.clone(), Arc::new(StillClock), directory())).unwrap();
-    let claim = claim(restore_point(view.resume()));
-    at_once(view.claim(nonce, claim)).unwrap()
 }
 
 fn checkpoint(log: &RunLog, id: u64) -> Record {
