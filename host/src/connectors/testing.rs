@@ -8,7 +8,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Committable, ConnectorError, ReaderContext, ReaderEvent, SinkWriter, Source, SourceReader, WriterContext};
+use super::{
+    Committable, ConnectorError, Extent, ReaderContext, ReaderEvent, RestoredSource, SinkWriter, Source, SourceReader,
+    SplitEnumerator, WriterContext,
+};
 use crate::clock::Clock;
 use crate::env::Env;
 use crate::id::{Attempt, Owner, SubtaskId};
@@ -96,31 +99,84 @@ pub(super) fn read_all(
     readers: u32,
     max_record_bytes: usize,
 ) -> Result<Vec<Record>, ConnectorError> {
-    let env = env();
+    read_in_lives(source, &[], readers, max_record_bytes)
+}
+
+/// The same, by a job of several lives: each has so many events and readers before a checkpoint is taken that the next one
+/// goes on from. The last one has what is left, and knows how much that is.
+pub(super) fn read_in_lives(
+    source: &dyn Source,
+    lives: &[(usize, u32)],
+    last_readers: u32,
+    max_record_bytes: usize,
+) -> Result<Vec<Record>, ConnectorError> {
     block_on(async {
-        let mut enumerator = source.enumerator(&env, None);
+        let (mut all, mut restored) = (Vec::new(), None);
+        for (events, readers) in lives {
+            let mut life = Life::start(source, restored, *readers, max_record_bytes).await?;
+            life.go(*events, &mut all).await?;
+            restored = Some(life.checkpoint());
+        }
+        let mut life = Life::start(source, restored, last_readers, max_record_bytes).await?;
+        life.go(usize::MAX, &mut all).await?;
+        let read: u64 = life.readers.iter().map(|reader| reader.progress()).sum();
+        if let Some(Extent::Bytes(extent) | Extent::Records(extent)) = life.enumerator.extent() {
+            assert_eq!(extent, read, "what is left is what is read");
+        }
+        Ok(all)
+    })
+}
+
+/// A source being read.
+struct Life {
+    enumerator: Box<dyn SplitEnumerator>,
+    readers: Vec<Box<dyn SourceReader>>,
+}
+
+impl Life {
+    async fn start(
+        source: &dyn Source,
+        restored: Option<RestoredSource>,
+        readers: u32,
+        max_record_bytes: usize,
+    ) -> Result<Self, ConnectorError> {
+        let env = env();
+        let mut enumerator = source.enumerator(&env, restored);
         enumerator.start().await?;
-        let mut all = Vec::new();
-        let mut readers: Vec<Box<dyn SourceReader>> =
-            (0..readers).map(|index| source.reader(reader_context(&env, index, max_record_bytes))).collect();
-        let mut working = vec![true; readers.len()];
+        let reader = |index| source.reader(reader_context(&env, index, max_record_bytes));
+        Ok(Self { enumerator, readers: (0..readers).map(reader).collect() })
+    }
+
+    /// So many events, a split or what a reader comes across, or all that there are.
+    async fn go(&mut self, mut events: usize, all: &mut Vec<Record>) -> Result<(), ConnectorError> {
+        let mut working = vec![true; self.readers.len()];
         while working.contains(&true) {
-            for (index, reader) in readers.iter_mut().enumerate() {
+            for (index, reader) in self.readers.iter_mut().enumerate() {
                 if !working[index] {
                     continue;
                 }
+                if events == 0 {
+                    return Ok(());
+                }
+                events -= 1;
                 if reader.snapshot().is_empty() {
-                    match enumerator.next_split(u32::try_from(index).expect("few")).await? {
+                    match self.enumerator.next_split(u32::try_from(index).expect("few")).await? {
                         Some(split) => reader.add_split(split)?,
                         None => working[index] = false,
                     }
                     continue;
                 }
-                if let ReaderEvent::Batch(batch) = reader.next().await? {
-                    all.extend(records(&batch));
+                match reader.next().await? {
+                    ReaderEvent::Batch(batch) => all.extend(records(&batch)),
+                    ReaderEvent::SplitFinished(split) => self.enumerator.split_finished(&split),
                 }
             }
         }
-        Ok(all)
-    })
+        Ok(())
+    }
+
+    fn checkpoint(&self) -> RestoredSource {
+        let splits = self.readers.iter().flat_map(|reader| reader.snapshot()).collect();
+        RestoredSource { enumerator: self.enumerator.snapshot(), splits }
+    }
 }

@@ -144,4 +144,6 @@ impl Sink for FileSink {
 }
 
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
 mod tests;

@@ -8,19 +8,19 @@ use crate::connectors::testing::{block_on, env, owner, prepare, writer_context};
 use crate::id::Owner;
 use crate::record::Batch;
 
-fn sink(directory: &Path, table: &str) -> Arc<dyn Sink> {
+pub(super) fn sink(directory: &Path, table: &str) -> Arc<dyn Sink> {
     let mut table: toml::Table = table.parse().expect("valid TOML");
     table.insert("path".to_owned(), directory.to_str().expect("UTF-8").into());
     FileSinkSettings::deserialize(table).expect("good settings").build(Path::new("")).expect("good values")
 }
 
-fn batch(values: &[&str]) -> Batch {
+pub(super) fn batch(values: &[&str]) -> Batch {
     let mut batch = Batch::new();
     values.iter().for_each(|value| batch.push(Some(b"key"), value.as_bytes(), None));
     batch
 }
 
-fn names(directory: &Path) -> Vec<String> {
+pub(super) fn names(directory: &Path) -> Vec<String> {
     target::list(directory).expect("a directory")
 }
 

@@ -86,4 +86,6 @@ impl Source for FileSource {
 }
 
 #[cfg(test)]
+mod restore_tests;
+#[cfg(test)]
 mod tests;

@@ -18,9 +18,9 @@ use crate::connectors::testing::{
 };
 use crate::connectors::{ConnectorError, Extent, ReaderEvent, Split};
 
-const LIMIT: usize = 1 << 20;
+pub(super) const LIMIT: usize = 1 << 20;
 
-fn source(path: &Path, table: &str) -> Arc<dyn Source> {
+pub(super) fn source(path: &Path, table: &str) -> Arc<dyn Source> {
     let mut table: toml::Table = table.parse().expect("valid TOML");
     table.insert("path".to_owned(), path.to_str().expect("UTF-8").into());
     FileSourceSettings::deserialize(table).expect("good settings").build(Path::new("")).expect("good values")

@@ -1,5 +1,10 @@
 use super::*;
-use crate::connectors::testing::{block_on, env, read_all, reader_context, records};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::connectors::testing::{
+    Record, VirtualClock, block_on, env, env_with_clock, read_all, read_in_lives, reader_context, records,
+};
 
 fn generator(table: &str) -> Arc<dyn Source> {
     let table: toml::Table = table.parse().expect("valid TOML");
@@ -66,6 +71,84 @@ fn a_snapshot_leads_to_exactly_the_rest() {
     });
     let all: Vec<_> = before.into_iter().chain(rest).collect();
     assert!(all == read_all(&*source, 1, 100).unwrap());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Every record is made in one life, wherever lives end and however many readers each has.
+    #[test]
+    fn every_record_is_made_in_one_life(
+        kind in prop::sample::select(vec!["sequence", "keyed-uniform", "keyed-zipf"]),
+        count in 0u64..30_000,
+        split_records in 1u64..12_000,
+        lives in vec((0usize..15, 1u32..4), 0..5),
+        last_readers in 1u32..4,
+    ) {
+        // As many splits as can be told in a moment.
+        let split_records = split_records.max(count / 200);
+        let source = generator(&format!("kind = \"{kind}\"\nrecords = {count}\nsplit-records = {split_records}"));
+        let mut found = read_in_lives(&*source, &lives, last_readers, 100).unwrap();
+        let mut expected = read_all(&*source, 1, 100).unwrap();
+        found.sort();
+        expected.sort();
+        prop_assert!(found == expected);
+    }
+}
+
+/// Reads for some virtual time with one reader, in a life that goes on from a checkpoint or a first one.
+fn read_for(
+    source: &dyn Source,
+    clock: &Arc<VirtualClock>,
+    restored: Option<RestoredSource>,
+    time: Duration,
+) -> (Vec<Record>, RestoredSource) {
+    let env = env_with_clock(clock);
+    let until = env.clock.monotonic() + time;
+    block_on(async {
+        let mut enumerator = source.enumerator(&env, restored);
+        enumerator.start().await.unwrap();
+        let mut reader = source.reader(reader_context(&env, 0, 100));
+        let mut read = Vec::new();
+        while env.clock.monotonic() < until {
+            if reader.snapshot().is_empty() {
+                reader.add_split(enumerator.next_split(0).await.unwrap().unwrap()).unwrap();
+            }
+            if let ReaderEvent::Batch(batch) = reader.next().await.unwrap() {
+                read.extend(records(&batch));
+            }
+        }
+        (read, RestoredSource { enumerator: enumerator.snapshot(), splits: reader.snapshot() })
+    })
+}
+
+#[test]
+fn what_was_due_while_the_job_was_down_is_not_caught_up_with() {
+    let source = generator("kind = \"keyed-uniform\"\nrate = 100\ntimestamps = \"due\"");
+    let second = Duration::from_secs(1);
+    let (whole, _) = read_for(&*source, &Arc::default(), None, 30 * second);
+    let clock: Arc<VirtualClock> = Arc::default();
+    let (mut read, mut restored) = read_for(&*source, &clock, None, 10 * second);
+    for _ in 0..2 {
+        drop(env_with_clock(&clock).clock.sleep(3600 * second));
+        let (more, checkpoint) = read_for(&*source, &clock, Some(restored), 10 * second);
+        assert!((950..=1050).contains(&more.len()), "{} records in 10 s", more.len());
+        read.extend(more);
+        restored = checkpoint;
+    }
+    // The same records, event times included.
+    let length = read.len().min(whole.len());
+    assert!(length > 2900 && read[..length] == whole[..length]);
+}
+
+#[test]
+fn states_of_other_versions_are_refused_at_the_start() {
+    for state in ["", "{\"version\":2}", "{\"version\":1}"] {
+        let restored = RestoredSource { enumerator: state.into(), splits: Vec::new() };
+        let mut enumerator = generator("kind = \"sequence\"").enumerator(&env(), Some(restored));
+        let error = block_on(enumerator.start()).unwrap_err().to_string();
+        assert!(error.starts_with("the state of a generator is not readable"), "{error}");
+    }
 }
 
 #[test]

@@ -97,6 +97,28 @@ fn long_lines_are_named_by_peer_and_limit() {
 }
 
 #[test]
+fn a_job_that_goes_on_connects_again_unless_the_peer_had_ended_it() {
+    let settings = SocketSettings { address: "localhost:9000".to_owned(), reconnect: false };
+    let source = settings.build(Path::new("")).unwrap();
+    let start = |restored| {
+        let mut enumerator = source.enumerator(&env(), restored);
+        block_on(enumerator.start()).map(|()| enumerator)
+    };
+    let next = |enumerator: &mut dyn SplitEnumerator| block_on(enumerator.next_split(0)).unwrap();
+    let mut enumerator = start(None).unwrap();
+    let unread = enumerator.snapshot();
+    let split = next(&mut *enumerator).unwrap();
+    let read = enumerator.snapshot();
+    for (state, splits, again) in [(&unread, vec![], true), (&read, vec![split], true), (&read, vec![], false)] {
+        let mut enumerator = start(Some(RestoredSource { enumerator: state.clone(), splits })).unwrap();
+        assert_eq!(next(&mut *enumerator).is_some(), again);
+        assert_eq!(next(&mut *enumerator), None);
+    }
+    let error = start(Some(RestoredSource { enumerator: b"{}".to_vec(), splits: vec![] })).err().unwrap().to_string();
+    assert!(error.starts_with("the state of a socket source is not readable"), "{error}");
+}
+
+#[test]
 fn addresses_are_checked() {
     for (address, good) in
         [("localhost:9000", true), ("[::1]:1", true), ("localhost", false), (":1", false), ("a:0", false)]
