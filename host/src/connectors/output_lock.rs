@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::ConnectorError;
 
@@ -33,11 +34,15 @@ impl OutputLock {
             let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                Err(error) if error == rustix::io::Errno::WOULDBLOCK => {
+                Err(Errno::WOULDBLOCK) => {
                     return Err(ConnectorError::Other(format!(
                         "another tidegate job writes into {}; wait for its end, or choose another directory",
                         directory.display()
                     )));
+                }
+                // Some network file systems have no locks. What is left is that no two jobs write files of one name.
+                Err(error @ (Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK)) => {
+                    tracing::warn!(path = %path.display(), %error, "cannot tell whether another job writes here");
                 }
                 Err(error) => return Err(failed(error.into())),
             }

@@ -55,9 +55,9 @@ pub enum Existing {
     Fail,
     /// Leave what is there and write beside it.
     Append,
-    /// Put the new results in the place of the part files that are there: those are removed when the first results become
-    /// visible, and right after, so that whoever reads meanwhile may find both but never neither. If the job fails
-    /// before, they stay.
+    /// Put the new results in the place of the part files that are there. Those are removed right behind the first new
+    /// ones becoming visible, so that whoever reads meanwhile may find both but never neither; if the job fails before,
+    /// they stay.
     Replace,
 }
 
