@@ -2,6 +2,8 @@
 //!
 //! Owns arguments, what is shown to people and to scripts, signals and exit codes. Nothing here decides how a job runs.
 
+mod checkpoint_list;
+mod checkpoint_show;
 mod component_check;
 mod exit;
 mod host;
@@ -9,9 +11,11 @@ mod json;
 mod logging;
 mod numbers;
 mod progress;
+mod readable;
 mod run;
 mod screen;
 mod signals;
+mod state_export;
 mod stdout;
 mod summary;
 
@@ -28,11 +32,14 @@ Examples:
   tidegate run wordcount/job.toml
   tidegate run job.toml --set operators.count.parallelism=4 --set sources.lines.path=other.txt
   tidegate run job.toml --json > progress.jsonl
+  tidegate run job.toml --resume
   tidegate component check count.wasm
+  tidegate checkpoint list .tidegate/checkpoints
+  tidegate state export .tidegate/checkpoints/wordcount-1f0c2a9b/chk-42 --node count --state count
 
 Exit codes:
   0  the job finished, or was cancelled with Ctrl-C or SIGTERM
-  1  the job failed, or the component cannot be used as an operator
+  1  the job failed, the component cannot be used as an operator, or the checkpoint cannot be read
   2  the command line or the job file is wrong; nothing was started
 
 Environment:
@@ -59,6 +66,23 @@ enum Command {
     /// Looks at components, without a job.
     #[command(subcommand)]
     Component(ComponentCommand),
+    /// Looks at checkpoints and savepoints, without the job.
+    #[command(subcommand)]
+    Checkpoint(CheckpointCommand),
+    /// Looks at the state in checkpoints and savepoints, without the job.
+    #[command(subcommand)]
+    State(StateCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum CheckpointCommand {
+    List(checkpoint_list::ListArguments),
+    Show(checkpoint_show::ShowArguments),
+}
+
+#[derive(Debug, Subcommand)]
+enum StateCommand {
+    Export(state_export::ExportArguments),
 }
 
 #[derive(Debug, Subcommand)]
@@ -91,6 +115,9 @@ pub fn main() -> ExitCode {
     let done = logging::start(arguments.log.as_deref(), &screen).and_then(|()| match arguments.command {
         Command::Run(arguments) => run::run(&arguments, &screen),
         Command::Component(ComponentCommand::Check(arguments)) => component_check::check(&arguments),
+        Command::Checkpoint(CheckpointCommand::List(arguments)) => checkpoint_list::list(&arguments, &screen),
+        Command::Checkpoint(CheckpointCommand::Show(arguments)) => checkpoint_show::show(&arguments),
+        Command::State(StateCommand::Export(arguments)) => state_export::export(&arguments),
     });
     match done {
         Ok(exit) => exit.into(),
