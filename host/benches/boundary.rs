@@ -313,6 +313,7 @@ fn load(runtime: &tokio::runtime::Runtime, env: &Env) -> Result<Vec<Box<dyn Oper
             node: NODE.into(),
             config: "{}".into(),
             limits: Limits { call: Duration::from_secs(60), ..Limits::default() },
+            max_record_bytes: 16 << 20,
         };
         let factory = runtime.block_on(WasmOperatorFactory::load(&engine, env, &guest(name)?, settings));
         factories.push(Box::new(factory.map_err(|error| error.to_string())?));

@@ -33,8 +33,13 @@ fn cpu() -> Duration {
 
 async fn operator(engine: &WasmEngine, env: &Env, name: &str) -> anyhow::Result<NodeKind> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../examples/keyed-sum/{name}.wasm"));
-    let settings =
-        OperatorSettings { job: "bench".into(), node: name.into(), config: "{}".into(), limits: Limits::default() };
+    let settings = OperatorSettings {
+        job: "bench".into(),
+        node: name.into(),
+        config: "{}".into(),
+        limits: Limits::default(),
+        max_record_bytes: 16 << 20,
+    };
     let factory = WasmOperatorFactory::load(engine, env, &path, settings).await;
     let factory = Arc::new(factory.context("run `make build` first")?);
     Ok(NodeKind::Operator(OperatorNode { factory, limits: Limits::default(), on_error: OnError::Fail }))

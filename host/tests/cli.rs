@@ -585,6 +585,37 @@ fn a_job_does_not_write_where_it_reads() {
     assert_eq!(files(&job.0.path().join("out")).len(), 2);
 }
 
+#[test]
+fn a_commit_is_not_broken_off() {
+    const RECORDS: usize = 2000;
+    let job = Job::new(&format!(
+        r#"
+name = "many-parts"
+[sources.numbers]
+connector = "generator"
+kind = "sequence"
+records = {RECORDS}
+[sinks.out]
+connector = "file"
+input = "numbers"
+path = "out"
+roll-bytes = "1B"
+"#
+    ));
+    let (mut running, stdout) = Running::start(&job, &["run", "job.toml"]);
+    let out = job.0.path().join("out");
+    let committed = || files(&out).iter().filter(|name| !name.starts_with('.')).count();
+    // Should the commit be over before the signals come, there is nothing to see.
+    while committed() == 0 && running.0.try_wait().expect("a child").is_none() {
+        std::thread::yield_now();
+    }
+    running.signal("-INT");
+    running.signal("-INT");
+    assert_eq!(stdout.count(), 0);
+    running.end_well();
+    assert_eq!(job.committed("out").iter().filter(|byte| **byte == b'\n').count(), RECORDS);
+}
+
 /// A command that must not outlive a test that fails.
 struct Running(Child);
 

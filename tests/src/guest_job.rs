@@ -127,6 +127,7 @@ impl GuestJob {
             node: GUEST_NODE.into(),
             config: "{}".into(),
             limits: self.limits,
+            max_record_bytes: 16 << 20,
         };
         let loaded = WasmOperatorFactory::load(&PROCESS.engine, &env, &guest_path(self.guest), settings).await?;
         Ok(LoadedJob { job: self, env, factory: Arc::new(loaded) })

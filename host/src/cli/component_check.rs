@@ -11,7 +11,7 @@ use super::json;
 use super::numbers::size;
 use super::stdout;
 use crate::error_chain::links;
-use crate::operator::{Descriptor, Limits, OperatorFactory, StateKind};
+use crate::operator::{Descriptor, LARGEST_RECORD_LIMIT, Limits, OperatorFactory, StateKind};
 use crate::wasm::{Access, ComponentReport, LoadError, OperatorSettings, WasmOperatorFactory};
 
 /// What `tidegate component check --help` says behind the list of options.
@@ -83,6 +83,7 @@ fn look(arguments: &CheckArguments) -> Result<Findings, Failure> {
             node: "check".to_owned(),
             config: config.clone(),
             limits: Limits::default(),
+            max_record_bytes: LARGEST_RECORD_LIMIT,
         };
         match WasmOperatorFactory::load(engine, env, &arguments.file, settings).await {
             Ok(factory) => {

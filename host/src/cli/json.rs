@@ -8,6 +8,7 @@ use super::progress::{Interval, Role, Snapshot};
 use super::stdout;
 use crate::api::{JobReport, Outcome};
 use crate::error_chain::links;
+use crate::operator::{Metric, Summary, UserMetrics};
 
 /// Writes a line.
 pub(super) fn print(value: &Value) -> Result<(), Failure> {
@@ -109,7 +110,23 @@ fn nodes(snapshot: &Snapshot) -> Vec<Value> {
             "skipped": node.skipped,
             "dead_letters": node.dead_letters,
             "state_bytes": node.state_bytes,
+            "metrics": own(&node.own),
         })
     });
     nodes.collect()
+}
+
+/// What an operator reports about itself, by name.
+fn own(metrics: &UserMetrics) -> Value {
+    let metric = |(name, metric): (&str, &Metric)| {
+        let value = match metric {
+            Metric::Counter(sum) => json!({ "kind": "counter", "value": sum }),
+            Metric::Gauge(value) => json!({ "kind": "gauge", "value": value }),
+            Metric::Histogram(Summary { count, sum, min, max }) => {
+                json!({ "kind": "histogram", "count": count, "sum": sum, "min": min, "max": max })
+            }
+        };
+        (name.to_owned(), value)
+    };
+    Value::Object(metrics.iter().map(metric).collect())
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::numbers::{grouped, rate, time};
 use crate::api::{JobGraph, NodeKind};
 use crate::connectors::Extent;
+use crate::operator::UserMetrics;
 use crate::runtime::metrics::{JobMetrics, NodeMetrics};
 
 /// What a node does.
@@ -50,6 +51,8 @@ pub(super) struct NodeSnapshot {
     pub(super) dead_letters: u64,
     pub(super) state_bytes: u64,
     pub(super) backpressured: Duration,
+    /// What an operator reports about itself.
+    pub(super) own: UserMetrics,
 }
 
 impl Snapshot {
@@ -65,6 +68,7 @@ impl Snapshot {
             dead_letters: node.sum(|subtask| &subtask.dead_letters),
             state_bytes: node.sum(|subtask| &subtask.state_bytes),
             backpressured: node.backpressured(),
+            own: node.own(),
         };
         let sources = nodes.clone().filter(|(_, role)| **role == Role::Source).map(|(node, _)| read_fraction(node));
         // The source that has most left to do is the one that the job waits for.
@@ -173,7 +177,7 @@ mod tests {
     fn take(nodes: Vec<NodeMetrics>, seconds: u64) -> Snapshot {
         let mut roles = vec![Role::Source; nodes.len()];
         *roles.last_mut().expect("a node") = Role::Sink;
-        Snapshot::take(&JobMetrics { nodes }, &roles, Duration::from_secs(seconds))
+        Snapshot::take(&JobMetrics::new(nodes), &roles, Duration::from_secs(seconds))
     }
 
     #[test]

@@ -47,17 +47,20 @@ is cancelled or is killed, unless [checkpoint] retain says otherwise; a run that
                  for operators that were removed or renamed on purpose.
 
 On a terminal, progress is drawn on stderr. Otherwise the command says nothing but warnings, errors and, at the end, a
-summary. Ctrl-C or SIGTERM cancels the job in good order and commits what was written; a second one ends the process at
-once, with exit code 130, and commits nothing.
+summary. Ctrl-C, SIGTERM or SIGHUP (unless it is ignored, as with nohup) cancels the job in good order and commits what
+was written; a second one ends the process at once, with exit code 130, and commits no more. A commit that has begun is
+waited for all the same, unless a third one comes.
 
 With --json, stdout gets one JSON object a line, and stderr only warnings and errors. Once a second:
   {\"event\":\"progress\",\"job\":...,\"elapsed_s\":...,\"records_read\":...,\"records_per_s\":...,\"percent\":... or null,
    \"left_s\":... or null,\"nodes\":[{\"name\":...,\"kind\":\"source|operator|sink\",\"records_in\":...,\"records_out\":...,
-   \"skipped\":...,\"dead_letters\":...,\"state_bytes\":...,\"backpressure_percent\":...},...]}
+   \"skipped\":...,\"dead_letters\":...,\"state_bytes\":...,\"metrics\":{...},\"backpressure_percent\":...},...]}
 and at the end:
   {\"event\":\"summary\",\"job\":...,\"outcome\":\"finished|cancelled|failed\",\"errors\":[...],\"elapsed_s\":...,
    \"records_read\":...,\"records_written\":...,\"records_per_s\":...,\"nodes\":[as above, without backpressure_percent;
    for sinks \"summaries\":[...]]}
+Metrics are what operators report about themselves, all subtasks together: {\"name\":{\"kind\":\"counter|gauge\",\"value\":...}
+or {\"kind\":\"histogram\",\"count\":...,\"sum\":...,\"min\":...,\"max\":...}}. A job that was not started has a summary, too.
 
 Examples:
   tidegate run wordcount/job.toml
@@ -235,6 +238,7 @@ async fn load(
         node: wanted.node.to_owned(),
         config: wanted.config,
         limits: wanted.limits,
+        max_record_bytes: wanted.max_record_bytes,
     };
     let mut loading = std::pin::pin!(WasmOperatorFactory::load(engine, env, path, settings));
     let loaded = tokio::select! {
@@ -292,7 +296,7 @@ async fn follow(
     let metrics = Arc::clone(job.metrics());
     let look = || Snapshot::take(&metrics, roles, env.clock.monotonic().saturating_sub(started));
     let mut before = look();
-    let mut cancelled = false;
+    let (mut cancelled, mut told_to_wait) = (false, false);
     let every = if show.json { TELL_EVERY } else { DRAW_EVERY };
     let mut tick = env.clock.sleep(every);
     let report = loop {
@@ -300,15 +304,23 @@ async fn follow(
             biased;
             report = job.wait() => break report,
             () = signals.next() => {
-                if cancelled {
+                if !cancelled {
+                    cancelled = true;
+                    let after = time(env.clock.monotonic().saturating_sub(started));
+                    show.screen.print(&format!("cancelling after {after}; once more stops at once\n"));
+                    job.cancel();
+                    continue;
+                }
+                // Closed, the gate lets no commit begin while the process ends.
+                let closed = metrics.commit.close();
+                if closed || told_to_wait {
                     show.screen.draw_nothing();
-                    show.screen.print("stopped at once: if the job was committing, a part of its output is committed, else none is\n");
+                    let committed = if closed { "no more output was committed" } else { "a part of the output may be committed" };
+                    show.screen.print(&format!("stopped at once: {committed}\n"));
                     std::process::exit(130);
                 }
-                cancelled = true;
-                let after = time(env.clock.monotonic().saturating_sub(started));
-                show.screen.print(&format!("cancelling after {after}; once more stops at once\n"));
-                job.cancel();
+                told_to_wait = true;
+                show.screen.print("committing, please wait; once more stops at once and leaves a part of the output committed\n");
             }
             () = &mut tick => {
                 let now = look();

@@ -4,6 +4,10 @@ use super::exit::chain;
 use super::numbers::{grouped, rate, size, time};
 use super::progress::{NodeSnapshot, Role, Snapshot, given_up};
 use crate::api::{JobError, JobReport, Outcome};
+use crate::operator::{Metric, Summary};
+
+/// How many metrics of one operator are shown.
+const MOST_METRICS: usize = 20;
 
 /// The summary of a job for people, with its newline. What the sinks `at_once` wrote stays after a failure.
 pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot, at_once: &[String]) -> String {
@@ -33,6 +37,7 @@ pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot, at_once: &
     let mut lines: Vec<String> = error.into_iter().chain([first]).collect();
     for node in &last.nodes {
         lines.push(format!("  {:widest$} {}", node.name, what_it_did(node, report)));
+        lines.extend(own_metrics(node));
     }
     lines.join("\n") + "\n"
 }
@@ -52,4 +57,29 @@ fn what_it_did(node: &NodeSnapshot, report: &JobReport) -> String {
             format!("{went:>15} written{own}")
         }
     }
+}
+
+/// What an operator reports about itself, a line for each metric.
+fn own_metrics(node: &NodeSnapshot) -> Vec<String> {
+    let all: Vec<_> = node.own.iter().collect();
+    let shown = if all.len() > MOST_METRICS { MOST_METRICS - 1 } else { all.len() };
+    let mut lines: Vec<String> = all[..shown]
+        .iter()
+        .map(|(name, metric)| {
+            let value = match metric {
+                Metric::Counter(sum) => grouped(*sum),
+                Metric::Gauge(value) => value.to_string(),
+                Metric::Histogram(Summary { count, sum, min, max }) => {
+                    let mean = sum / (*count).max(1) as f64;
+                    format!("{} observed, {mean:.3} on average, from {min} to {max}", grouped(*count))
+                }
+            };
+            // The name is the guest's, and may hold anything.
+            format!("    {}: {value}", name.escape_debug())
+        })
+        .collect();
+    if shown < all.len() {
+        lines.push(format!("    and {} more metrics, all of which --json shows", all.len() - shown));
+    }
+    lines
 }

@@ -20,6 +20,7 @@ use super::value::{self, Origin, SourceText, Table, Value};
 use crate::api::graph_check::{check, is_name};
 use crate::api::{CheckpointSettings, JobOptions, RestartSettings};
 use crate::id::Owner;
+use crate::operator::LARGEST_RECORD_LIMIT;
 use crate::protocol::key_group::DEFAULT_MAX_PARALLELISM;
 
 /// Sections that later versions have, with what they are about. A job that asks for them must not run without them.
@@ -154,6 +155,13 @@ impl JobFile {
                 continue;
             };
             reading.read_section(section, nodes, problems);
+        }
+        let has_operators = reading.nodes.iter().any(|node| node.section == "operators");
+        if has_operators && record_limit.0 > LARGEST_RECORD_LIMIT {
+            let origin = top.origin_of("record-limit").expect("the default is smaller");
+            let message = format!("records of {record_limit} are too large for operators");
+            let problem = Problem::new("record-limit", message);
+            top.report(problem.expected(format!("at most \"{}\"", ByteSize(LARGEST_RECORD_LIMIT))).at(origin));
         }
         let hidden = UNAVAILABLE.map(|(section, _)| section);
         top.finish_hiding(&hidden, problems);

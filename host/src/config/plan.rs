@@ -26,6 +26,8 @@ pub struct WantedOperator<'a> {
     pub config: String,
     /// What one instance may use.
     pub limits: Limits,
+    /// The largest key or value of a record, in bytes.
+    pub max_record_bytes: u64,
 }
 
 impl JobFile {
@@ -91,6 +93,7 @@ impl JobFile {
             component: &operator.component,
             config: operator.config.to_string(),
             limits: operator.limits,
+            max_record_bytes: self.record_limit.0,
         };
         let factory = load(wanted).await.map_err(|error| {
             let problem = Problem::new(join(&node.path(), "component"), crate::error_chain::on_one_line(&error));

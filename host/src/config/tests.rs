@@ -144,6 +144,13 @@ fn the_host_file_is_not_a_job() {
 }
 
 #[test]
+fn records_fit_operators() {
+    assert!(load(JOB, None, &["record-limit=128MiB"]).is_ok());
+    let error = load(JOB, None, &["record-limit=129MiB"]).unwrap_err().to_string();
+    assert!(error.contains("records of 129MiB are too large for operators") && error.contains("128MiB"), "{error}");
+}
+
+#[test]
 fn a_name_is_safe_in_a_path() {
     for name in ["two\\nlines", "nul\\u0000", "a/b", "..", "", "word count"] {
         let job = JOB.replacen("wordcount", name, 1);

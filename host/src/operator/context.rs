@@ -115,6 +115,7 @@ impl CallContext {
     /// Closes the scope as if the call had not been made.
     pub fn abandon(&mut self) {
         self.batch = None;
+        self.metrics.abandon();
         self.rejections.clear();
         self.state.abandon();
         self.collector.take_held();

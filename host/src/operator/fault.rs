@@ -183,7 +183,7 @@ pub enum RuleViolation {
         now: &'static str,
     },
     /// A record larger than a record may be.
-    #[error("a record of {bytes} bytes is over the limit of {limit}")]
+    #[error("a key or value of {bytes} bytes is over record-limit = {limit} bytes")]
     RecordSize {
         /// The record's size.
         bytes: usize,

@@ -24,9 +24,9 @@ pub use context::{CallContext, Rejection};
 pub use descriptor::{Descriptor, DescriptorError, SideOutput, StateDescriptor, StateKind, Ttl, TtlRefresh};
 pub use fault::{Fault, GuestFault, RuleViolation};
 pub use keyed_state::{EntryCursor, EntryPage, EntryScan, KeyedState};
-pub use metrics::UserMetrics;
+pub use metrics::{Metric, Summary, UserMetrics};
 pub use native::{NativeFactory, NativeOperator};
-pub use policy::{Limits, OnError};
+pub use policy::{LARGEST_RECORD_LIMIT, Limits, OnError};
 
 use crate::id::SubtaskId;
 use crate::record::Batch;

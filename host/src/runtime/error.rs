@@ -43,6 +43,9 @@ pub enum JobError {
         /// What happened.
         source: ConnectorError,
     },
+    /// Whoever runs the job closed its gate for commits before its output was committed.
+    #[error("the job was given up before its output was committed")]
+    GivenUp,
     /// Output was complete and durable, but could not all be made visible.
     #[error("could not commit the output of sink {sink}")]
     Commit {

@@ -110,7 +110,7 @@ impl Job {
             subtasks: (0..node.parallelism).map(|_| Arc::default()).collect(),
             extent: OnceLock::new(),
         });
-        let metrics = Arc::new(JobMetrics { nodes: nodes.collect() });
+        let metrics = Arc::new(JobMetrics::new(nodes.collect()));
         let seed = Random::for_purpose(env.seed, graph.name(), &[]).next_u64();
         Self { graph, env, options, metrics, signals: Signals::new(stop), seed }
     }
@@ -333,9 +333,11 @@ impl Job {
             committer.check(&committables).await.map_err(|source| failed(node, source))?;
             committers.push((node, committer, committables));
         }
+        let Some(committing) = self.metrics.commit.begin() else { return Err(JobError::GivenUp) };
         for (node, mut committer, committables) in committers {
             committer.commit(committables).await.map_err(|source| failed(node, source))?;
         }
+        committing.was_last();
         Ok(())
     }
 

@@ -4,10 +4,12 @@
 //! consistent cut over several of them, which is enough for progress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use super::commit_gate::CommitGate;
 use crate::connectors::Extent;
+use crate::operator::UserMetrics;
 
 /// A number that only grows, or is set now and then.
 #[derive(Debug, Default)]
@@ -50,9 +52,16 @@ pub struct SubtaskMetrics {
     pub state_bytes: Counter,
     /// How much of its splits a source has read, in the unit of the extent.
     pub progress: Counter,
+    /// What its operator reports about itself.
+    own: Mutex<UserMetrics>,
 }
 
 impl SubtaskMetrics {
+    /// Shows what its operator reports about itself.
+    pub(super) fn show_own(&self, metrics: &UserMetrics) {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner).copy_from(metrics);
+    }
+
     /// Adds a stretch of monotonic time to the busy time.
     pub(super) fn add_busy(&self, start: Duration, end: Duration) {
         self.busy_ns.add(u64::try_from(end.saturating_sub(start).as_nanos()).unwrap_or(u64::MAX));
@@ -83,6 +92,17 @@ impl NodeMetrics {
         self.subtasks.iter().map(|subtask| counter(subtask).get()).max().unwrap_or(0)
     }
 
+    /// What its operator reports about itself, over all subtasks: counters and histograms added up, of gauges the one of
+    /// the last subtask that has it.
+    #[must_use]
+    pub fn own(&self) -> UserMetrics {
+        let mut all = UserMetrics::default();
+        for subtask in &self.subtasks {
+            all.add(&subtask.own.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        all
+    }
+
     /// Time in which finished output waited, in the subtask that waited most.
     #[must_use]
     pub fn backpressured(&self) -> Duration {
@@ -95,4 +115,14 @@ impl NodeMetrics {
 pub struct JobMetrics {
     /// Per node.
     pub nodes: Vec<NodeMetrics>,
+    /// Whether the job is committing, and whether it may.
+    pub commit: CommitGate,
+}
+
+impl JobMetrics {
+    /// A job that has done nothing yet.
+    #[must_use]
+    pub fn new(nodes: Vec<NodeMetrics>) -> Self {
+        Self { nodes, commit: CommitGate::default() }
+    }
 }

@@ -5,6 +5,7 @@
 
 mod chain;
 pub mod channel;
+pub mod commit_gate;
 mod error;
 mod failed_record;
 mod fault_search;

@@ -325,6 +325,9 @@ impl OperatorStage {
     /// Makes the last call count.
     async fn accept(&mut self) -> Result<(), Failure> {
         self.context.commit().map_err(|fault| self.failed(fault))?;
+        if self.context.metrics.commit() {
+            self.metrics.show_own(&self.context.metrics);
+        }
         self.metrics.state_bytes.set(self.context.state.byte_size());
         if self.operator.is_worn() {
             self.renew().await?;

@@ -4,7 +4,6 @@ use wasmtime::{Error, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use super::guest::Guest;
-use super::operator::LARGEST_TRANSFER;
 use crate::operator::{Fault, GuestFault};
 
 /// How close to the end of its address space a guest must have reached for it to look like a stack that grew past 0.
@@ -44,7 +43,7 @@ pub(super) fn classify(error: Error, guest: &Guest, stderr: &str) -> Fault {
             let cause = error.root_cause().to_string();
             // wasmtime keeps the type of this error to itself.
             if cause.contains("fuel allocated for hostcalls has been exhausted") {
-                return GuestFault::TooMuchData { limit: LARGEST_TRANSFER as u64 }.into();
+                return GuestFault::TooMuchData { limit: guest.largest_transfer as u64 }.into();
             }
             with_stderr(cause)
         }

@@ -40,6 +40,8 @@ pub(super) struct Guest {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) run_time: RunTime,
     pub(super) limits: Limits,
+    /// The most bytes that cross at once.
+    pub(super) largest_transfer: usize,
     pub(super) memory: Memory,
     pub(super) wasi: WasiCtx,
     pub(super) resources: ResourceTable,
@@ -52,6 +54,7 @@ impl Guest {
         clock: Arc<dyn Clock>,
         run_time: RunTime,
         limits: Limits,
+        largest_transfer: usize,
     ) -> Self {
         let mut resources = ResourceTable::new();
         resources.set_max_capacity(MOST_RESOURCES);
@@ -64,6 +67,7 @@ impl Guest {
             run_time,
             memory: Memory::new(limits.memory_bytes),
             limits,
+            largest_transfer,
             resources,
         }
     }

@@ -21,4 +21,4 @@ mod wasi;
 
 pub use engine::{EngineConfig, EngineError, WasmEngine};
 pub use inspect::{Access, ComponentReport, Import, LoadError, LoadFailure};
-pub use operator::{LARGEST_TRANSFER, OperatorSettings, WasmOperatorFactory};
+pub use operator::{OperatorSettings, WasmOperatorFactory};

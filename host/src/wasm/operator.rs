@@ -25,17 +25,25 @@ use super::{fault, wasi};
 use crate::env::Env;
 use crate::id::SubtaskId;
 use crate::operator::{
-    Call, CallContext, Collector, Descriptor, Fault, GuestFault, KeyedState, Limits, Operator, OperatorFactory,
-    RuleViolation, SideOutput, StateDescriptor, StateKind, Ttl, TtlRefresh,
+    Call, CallContext, Collector, Descriptor, Fault, GuestFault, KeyedState, LARGEST_RECORD_LIMIT, Limits, Operator,
+    OperatorFactory, RuleViolation, SideOutput, StateDescriptor, StateKind, Ttl, TtlRefresh,
 };
 use crate::random::Random;
 use crate::record::{Batch, Column};
 use crate::state::MemoryBackend;
 
-/// The most bytes that cross between host and guest at once, either way.
+/// What may cross between host and guest at once, either way, beside one record: smaller ones that travel with it, and
+/// the positions and times of all of them.
+const TRANSFER_BESIDE_RECORD: u64 = 1 << 20;
+
+/// The most bytes that cross between host and guest at once, either way: enough for a record whose key and value are as
+/// large as they may be.
 ///
-/// The host copies what a guest hands over before any of its code runs and without interrupts, at about 8 ms for this.
-pub const LARGEST_TRANSFER: usize = 16 << 20;
+/// The host copies what a guest hands over before any of its code runs and without interrupts.
+fn largest_transfer(max_record_bytes: u64) -> usize {
+    let bytes = 2 * max_record_bytes.min(LARGEST_RECORD_LIMIT) + TRANSFER_BESIDE_RECORD;
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
 
 /// An instance is worn once its memory is beyond half of its limit, and has grown since its first call by a quarter of
 /// the limit or by this much. Linear memory never shrinks, and some languages leak with every batch.
@@ -52,6 +60,8 @@ pub struct OperatorSettings {
     pub config: String,
     /// What one instance may use.
     pub limits: Limits,
+    /// The largest key or value of a record, in bytes; at most [`LARGEST_RECORD_LIMIT`].
+    pub max_record_bytes: u64,
 }
 
 /// Makes instances of a component.
@@ -136,10 +146,11 @@ impl WasmOperatorFactory {
         let log = GuestLog::new(Arc::clone(&self.job), subtask.clone(), Arc::clone(clock));
         let run_time = self.engine.run_time();
         let context = self.unreachable_context(subtask);
-        let guest = Guest::new(context, log, Arc::clone(clock), run_time, self.settings.limits);
+        let largest_transfer = largest_transfer(self.settings.max_record_bytes);
+        let guest = Guest::new(context, log, Arc::clone(clock), run_time, self.settings.limits, largest_transfer);
         let mut store = Store::new(self.engine.engine(), guest);
         guest::limit(&mut store);
-        store.set_hostcall_fuel(LARGEST_TRANSFER);
+        store.set_hostcall_fuel(largest_transfer);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|store| {
             let guest = store.data();
@@ -251,9 +262,9 @@ async fn make(
     let handler = instance.tidegate_operator_handler();
     match call {
         Call::Process { input, batch } => {
-            let bytes = batch.byte_size();
-            if bytes > LARGEST_TRANSFER {
-                return Err(trap(GuestFault::BatchSize { bytes, limit: LARGEST_TRANSFER }));
+            let (bytes, limit) = (batch.byte_size(), store.data().largest_transfer);
+            if bytes > limit {
+                return Err(trap(GuestFault::BatchSize { bytes, limit }));
             }
             handler.call_process(store, input, lower(&batch)).await
         }

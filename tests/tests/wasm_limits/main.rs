@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::operator::{Call, Descriptor, Fault, GuestFault, Limits, OperatorFactory};
+use tidegate::protocol::key_group;
 use tidegate::record::Batch;
 use tidegate::wasm::{Access, ComponentReport, EngineConfig, WasmEngine, WasmOperatorFactory};
 use world::*;
@@ -115,13 +116,29 @@ fn malformed_batches() {
 fn too_much_at_once() {
     let mut subject = Subject::new("oversized");
     assert_eq!(subject.process(unkeyed(&["1000000"])).unwrap()[0].values().get(0).len(), 1_000_000);
-    assert_eq!(subject.error("17000000"), "the operator handed over more than 16777216 bytes at once");
+    assert_eq!(
+        subject.error("17000000"),
+        "the operator broke the contract: a key or value of 17000000 bytes is over record-limit = 16777216 bytes"
+    );
+    assert_eq!(subject.error("18000000"), "the operator handed over more than 17825792 bytes at once");
     let mut batch = Batch::new();
-    batch.push(None, &vec![0; 16 << 20], None);
+    batch.push(None, &vec![0; 18 << 20], None);
     assert_eq!(
         subject.process(batch).unwrap_err().to_string(),
-        "a batch of 16777224 bytes is over the limit of 16777216 for one call of an operator"
+        "a batch of 18874376 bytes is over the limit of 17825792 for one call of an operator"
     );
+}
+
+#[test]
+fn a_record_of_the_limit_passes() {
+    let limit = usize::try_from(RECORD_LIMIT).unwrap();
+    let mut batch = Batch::new();
+    batch.push(Some(&vec![b'k'; limit]), &vec![b'v'; limit], Some(1));
+    batch.set_hashes(key_group::hash);
+    assert!(Subject::new("fails").process(batch).unwrap().is_empty());
+    // The world's collector takes 16 MiB, which is the limit by default.
+    let emitted = Subject::new("oversized").process(unkeyed(&["16777216"])).unwrap();
+    assert_eq!(emitted[0].values().get(0).len(), 16 << 20);
 }
 
 #[test]

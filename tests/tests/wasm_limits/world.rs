@@ -86,8 +86,17 @@ pub(crate) fn limits() -> Limits {
     Limits { call: Duration::from_secs(60), memory_bytes: 64 << 20, ..Limits::default() }
 }
 
+/// The largest record: small enough that a guest can make one that is too large to hand over.
+pub(crate) const RECORD_LIMIT: u64 = 8 << 20;
+
 pub(crate) fn settings(config: &str, limits: Limits) -> OperatorSettings {
-    OperatorSettings { job: "test".into(), node: "subject".into(), config: config.into(), limits }
+    OperatorSettings {
+        job: "test".into(),
+        node: "subject".into(),
+        config: config.into(),
+        limits,
+        max_record_bytes: RECORD_LIMIT,
+    }
 }
 
 pub(crate) fn subtask() -> SubtaskId {
