@@ -36,6 +36,8 @@ pub struct CallContext {
     pub metrics: UserMetrics,
     /// Random numbers for this call.
     pub random: Random,
+    /// Whether the records of the call have been in one that failed, so that what it has to say may have been said.
+    pub repeats: bool,
     subtask: SubtaskId,
     clock: Arc<dyn Clock>,
     seed: u64,
@@ -64,6 +66,7 @@ impl CallContext {
             collector,
             metrics: UserMetrics::default(),
             random: Random::new(seed),
+            repeats: false,
             subtask,
             processing_time: clock.wall(),
             clock,

@@ -155,6 +155,8 @@ impl OperatorStage {
         first: GuestFault,
     ) -> Result<(Option<usize>, Fault), Failure> {
         let mut search = FaultSearch::new(batch.len(), first, &self.limits, self.clock.monotonic());
+        // The job fails whatever is found, so nothing ends this.
+        self.context.repeats = true;
         while !search.is_over(self.clock.monotonic()) {
             match search.next_step() {
                 Some(Step::Poison(record)) => return Ok((Some(record), search.take_fault(record).into())),
@@ -182,6 +184,7 @@ impl OperatorStage {
     async fn process_or_skip(&mut self, rest: &mut [Stage], input: u32, batch: Arc<Batch>) -> Result<(), Failure> {
         let Some(first) = self.attempt(rest, input, &batch, 0..batch.len()).await? else { return Ok(()) };
         let mut search = FaultSearch::new(batch.len(), first, &self.limits, self.clock.monotonic());
+        self.context.repeats = true;
         while let Some(step) = search.next_step() {
             match step {
                 Step::Poison(record) => {
@@ -198,6 +201,7 @@ impl OperatorStage {
                 }
             }
         }
+        self.context.repeats = false;
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! Bounded in every way: the length of a line, the lines a second of one instance, and the last lines of stderr that
 //! are kept so that a trap can be explained.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::pin::Pin;
@@ -29,11 +29,18 @@ const BURST_LINES: u64 = 200;
 /// How long it takes until it may write another one.
 const LINE_INTERVAL: Duration = Duration::from_millis(10);
 
+/// How many lines are known of a call that failed, so that they are not written again while the record at fault is
+/// looked for.
+const KNOWN_LINES: usize = 256;
+
 /// How many lines of stderr are kept for the message of a trap.
 const TAIL_LINES: usize = 8;
 
 /// The most that WASI lets a guest write at once.
 const WRITE_PERMIT: usize = 64 << 10;
+
+/// What the instances of a subtask have written in the call at hand, and in all that repeat it.
+pub(super) type KnownLines = Arc<Mutex<BTreeSet<String>>>;
 
 /// The log of one operator instance.
 #[derive(Clone)]
@@ -43,11 +50,14 @@ struct Shared {
     job: Arc<str>,
     subtask: SubtaskId,
     clock: Arc<dyn Clock>,
+    known: KnownLines,
     state: Mutex<State>,
 }
 
 struct State {
     rate: LineRate,
+    /// Whether the call at hand repeats one that failed.
+    repeats: bool,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     tail: VecDeque<String>,
@@ -60,10 +70,10 @@ impl fmt::Debug for GuestLog {
 }
 
 impl GuestLog {
-    pub(super) fn new(job: Arc<str>, subtask: SubtaskId, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(job: Arc<str>, subtask: SubtaskId, clock: Arc<dyn Clock>, known: KnownLines) -> Self {
         let rate = LineRate::new(clock.monotonic());
-        let state = State { rate, stdout: Vec::new(), stderr: Vec::new(), tail: VecDeque::new() };
-        Self(Arc::new(Shared { job, subtask, clock, state: Mutex::new(state) }))
+        let state = State { rate, repeats: false, stdout: Vec::new(), stderr: Vec::new(), tail: VecDeque::new() };
+        Self(Arc::new(Shared { job, subtask, clock, known, state: Mutex::new(state) }))
     }
 
     /// Writes one message.
@@ -76,9 +86,14 @@ impl GuestLog {
         Console { log: self.clone(), stream }
     }
 
-    /// Forgets what was written to stderr before this call.
-    pub(super) fn begin_call(&self) {
-        self.lock().tail.clear();
+    /// Forgets what was written to stderr before this call. One that repeats a call that failed writes no line again.
+    pub(super) fn begin_call(&self, repeats: bool) {
+        let mut state = self.lock();
+        state.tail.clear();
+        state.repeats = repeats;
+        if !repeats {
+            self.known().clear();
+        }
     }
 
     /// Writes lines that lack their end, as a call is over, and returns the last lines of stderr in one.
@@ -96,6 +111,10 @@ impl GuestLog {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn print(&self, stream: Stream, mut bytes: &[u8]) {
@@ -126,10 +145,17 @@ impl GuestLog {
     }
 
     fn event(&self, state: &mut State, level: Level, message: &str) {
+        if state.repeats && self.known().contains(&message[..message.floor_char_boundary(LONGEST_LINE)]) {
+            return;
+        }
         let Some(missed) = state.rate.admit(self.0.clock.monotonic()) else { return };
         self.0.admit_missing(missed);
         let cut = message.floor_char_boundary(LONGEST_LINE);
         self.0.emit(level, &message[..cut]);
+        let mut known = self.known();
+        if known.len() < KNOWN_LINES {
+            known.insert(message[..cut].to_owned());
+        }
     }
 }
 
@@ -282,15 +308,48 @@ mod tests {
         assert_eq!(admitted(60_000), None);
     }
 
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_call_that_is_repeated_says_nothing_again() {
+        let (written, known) = (Written::default(), KnownLines::default());
+        let writer = written.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            // A fresh instance each time, as after every fault.
+            for (repeats, second) in [(false, "boom 2"), (true, "boom 2"), (true, "boom 3"), (true, "boom 3")] {
+                let subtask = SubtaskId { node: "node".to_owned(), index: 0 };
+                let log = GuestLog::new("job".into(), subtask, Arc::new(SystemClock::new()), Arc::clone(&known));
+                log.begin_call(repeats);
+                log.print(Stream::Stderr, format!("boom 1\n{second}\n").as_bytes());
+                assert_eq!(log.end_call(), format!("boom 1 {second}"), "what explains the fault is kept");
+            }
+        });
+        let written = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        let counts = ["boom 1", "boom 2", "boom 3"].map(|line| written.matches(line).count());
+        assert_eq!(counts, [1, 1, 1], "{written}");
+    }
+
     #[test]
     fn the_tail_of_stderr_is_one_short_line() {
         let subtask = SubtaskId { node: "node".to_owned(), index: 0 };
-        let log = GuestLog::new("job".into(), subtask, Arc::new(SystemClock::new()));
+        let log = GuestLog::new("job".into(), subtask, Arc::new(SystemClock::new()), KnownLines::default());
         log.print(Stream::Stdout, b"not this\n");
         log.print(Stream::Stderr, b"\nthread panicked at x:1:2:\nbo");
         log.print(Stream::Stderr, b"om\nnote: run with `RUST_BACKTRACE=1` environment variable to display a backtrace");
         assert_eq!(log.end_call(), "thread panicked at x:1:2: boom");
-        log.begin_call();
+        log.begin_call(false);
         assert_eq!(log.end_call(), "");
         log.print(Stream::Stderr, &[b'x'; 3 * LONGEST_LINE]);
         assert_eq!(log.end_call().len(), LONGEST_LINE);

@@ -4,10 +4,11 @@
 //! context moved into the store for the length of a call. After a fault, or when the future of a call is dropped, the
 //! store is dead and the instance must go; the context survives both.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
 use wasmtime::component::{Component, HasData, Linker};
@@ -20,7 +21,7 @@ use super::engine::WasmEngine;
 use super::guest::{self, Guest, Scope};
 use super::host::trap;
 use super::inspect::{self, LoadError, LoadFailure};
-use super::log::GuestLog;
+use super::log::{GuestLog, KnownLines};
 use super::{fault, wasi};
 use crate::env::Env;
 use crate::id::SubtaskId;
@@ -74,6 +75,8 @@ pub struct WasmOperatorFactory {
     descriptor: Descriptor,
     /// How many instances were made, so that each has randomness of its own.
     instances: AtomicU64,
+    /// By subtask, since a search for a record at fault goes through many instances.
+    known_lines: Mutex<BTreeMap<u32, KnownLines>>,
 }
 
 impl fmt::Debug for WasmOperatorFactory {
@@ -115,6 +118,7 @@ impl WasmOperatorFactory {
             component,
             descriptor: Descriptor::default(),
             instances: AtomicU64::new(0),
+            known_lines: Mutex::default(),
         };
         let subtask = SubtaskId { node: factory.settings.node.clone(), index: 0 };
         let (_, descriptor) = factory.instantiate(&subtask).await.map_err(LoadFailure::Open)?;
@@ -143,7 +147,9 @@ impl WasmOperatorFactory {
 
     fn store(&self, subtask: &SubtaskId) -> Store<Guest> {
         let clock = &self.env.clock;
-        let log = GuestLog::new(Arc::clone(&self.job), subtask.clone(), Arc::clone(clock));
+        let mut known_lines = self.known_lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = Arc::clone(known_lines.entry(subtask.index).or_default());
+        let log = GuestLog::new(Arc::clone(&self.job), subtask.clone(), Arc::clone(clock), known);
         let run_time = self.engine.run_time();
         let context = self.unreachable_context(subtask);
         let largest_transfer = largest_transfer(self.settings.max_record_bytes);
@@ -230,7 +236,7 @@ impl Operator for WasmOperator {
             let guest = lent.store.data_mut();
             guest.scope = if matches!(call, Call::Close) { Scope::Close } else { Scope::Call };
             guest.memory.begin_call();
-            guest.log.begin_call();
+            guest.log.begin_call(guest.context.repeats);
             let run_time = guest.run_time.clone();
             run_time.begin_call();
             let outcome = run_time.count(make(call, instance, lent.store)).await;
