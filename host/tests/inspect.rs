@@ -58,7 +58,7 @@ fn snapshot() -> Vec<u8> {
     let column = Column::from_iter([b"k"]);
     let keys = Keys { column: &column, hashes: &[key_group::hash(b"k")], positions: &[0] };
     let mut lists = Lists::new();
-    lists.push(&[b"one", b"two"]);
+    lists.push([b"one", b"two"]);
     backend.append_lists(StateIndex(1), keys, &lists).expect("room");
     let value: OptionalColumn = [Some(b"v")].into_iter().collect();
     backend.write_entries(StateIndex(2), keys, &Column::from_iter([b"e"]), &value).expect("room");
