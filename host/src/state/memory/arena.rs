@@ -19,6 +19,9 @@ const NONE: u32 = u32::MAX;
 /// The least waste that is worth a copy.
 const LEAST_WASTE: usize = 16 << 10;
 
+/// Up to this size an arena grows to twice as much at a time.
+const SMALL_ARENA: usize = 16 << 10;
+
 /// Where a block starts, in units.
 pub(super) type Address = u32;
 
@@ -81,7 +84,8 @@ impl Arena {
         let at = self.bytes.len();
         if at + size > self.bytes.capacity() {
             // A quarter more, not twice as much: most of a large state is such vectors.
-            self.bytes.reserve_exact(size.max(at / 4).next_multiple_of(UNIT));
+            let more = if at < SMALL_ARENA { at } else { at / 4 };
+            self.bytes.reserve_exact(size.max(more).next_multiple_of(UNIT));
         }
         self.bytes.resize(at + size, 0);
         Address::try_from(at / UNIT).expect("a table is split long before its arena has 64 GiB")

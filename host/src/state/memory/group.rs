@@ -25,6 +25,9 @@ use crate::state::frame;
 /// merge in between to get there.
 pub(super) const MOST_FROZEN_LAYERS: usize = 4;
 
+/// Where a record is: its layer from the newest on, its table, itself.
+pub(super) type Spot = (u32, u32, Handle);
+
 /// The keys of one key group.
 #[derive(Debug, Default)]
 pub(super) struct Group {
@@ -154,10 +157,21 @@ impl Group {
         self.newest_first().nth(position as usize).expect("a probe names a layer that is there")
     }
 
-    /// Where the newest record with a tag is: its layer from the newest on, its table, itself. Touches indexes alone.
+    /// Where the newest record with a tag is in the newest layer. Touches the index alone.
     #[inline]
-    pub(super) fn candidate(&self, hash: Hash) -> Option<(u32, u32, Handle)> {
-        (0..).zip(self.newest_first()).find_map(|(position, layer)| {
+    pub(super) fn candidate_on_top(&self, hash: Hash) -> Option<Spot> {
+        let newest = match &self.layers {
+            Layers::None | Layers::Below(_) => &self.live,
+            Layers::Above(patches) => patches.layers.last().unwrap_or(&self.live),
+        };
+        let table = newest.table_of(hash);
+        Some((0, table, newest.tables[table as usize].candidate(hash.tag)?))
+    }
+
+    /// The same in the layers below that. Touches indexes alone.
+    #[inline]
+    pub(super) fn candidate_below(&self, hash: Hash) -> Option<Spot> {
+        (1..).zip(self.newest_first().skip(1)).find_map(|(position, layer)| {
             let table = layer.table_of(hash);
             let handle = layer.tables[table as usize].candidate(hash.tag)?;
             Some((position, table, handle))
@@ -194,24 +208,55 @@ impl Group {
         below
     }
 
-    /// Sets a value, or removes what a key of any kind of state holds. Returns by how many bytes the content grew.
-    pub(super) fn put(&mut self, hash: Hash, key: &[u8], value: Option<&[u8]>) -> i64 {
-        self.change(hash, key, |live, layers| {
-            let nothing_below = match layers {
-                Layers::None => true,
-                Layers::Below(below) => !lies_in(below, hash, key),
+    /// Where the newest record of a key is.
+    fn newest(&self, hash: Hash, key: &[u8]) -> Option<Spot> {
+        (0..).zip(self.newest_first()).find_map(|(position, layer)| {
+            let (table, handle) = layer.find(hash, key)?;
+            Some((position, table, handle))
+        })
+    }
+
+    /// Sets a value, or removes what a key of any kind of state holds. `near` is what a probe said about it,
+    /// unless records have moved since. Returns by how many bytes the content grew, and whether records moved.
+    pub(super) fn put(&mut self, hash: Hash, key: &[u8], value: Option<&[u8]>, near: Option<Spot>) -> (i64, bool) {
+        self.shape_live();
+        let is_it = |&(layer, table, handle): &Spot| self.layer(layer).tables[table as usize].holds(handle, key);
+        let newest = near.filter(is_it).or_else(|| self.newest(hash, key));
+        let before =
+            newest.map_or(0, |(layer, table, handle)| match self.layer(layer).tables[table as usize].said(handle).1 {
+                Said::Whole(Stored::Bytes(bytes)) => cost_of_bytes(key.len(), bytes.len()) as i64,
+                Said::Nothing => 0,
+                _ => self.see(hash, key).cost(key),
+            });
+        let (mut found, mut nothing_below) = (None, true);
+        if let Some((layer, table, handle)) = newest {
+            match &mut self.layers {
+                Layers::None => found = Some((table, handle)),
+                Layers::Below(below) => {
+                    found = (layer == 0).then_some((table, handle));
+                    // What lies below matters to a removal alone.
+                    nothing_below = value.is_some() || !lies_in(below, hash, key);
+                }
+                Layers::Above(patches) if layer as usize == patches.layers.len() => found = Some((table, handle)),
                 Layers::Above(patches) => {
                     patches.layers.iter_mut().for_each(|layer| layer.forget(hash, key));
-                    true
+                    found = self.live.find(hash, key);
                 }
-            };
-            edit(live, hash, key, |table, found| match (value, found) {
-                (Some(value), _) => drop(table.set(found, hash, key, value)),
-                (None, _) if !nothing_below => table.set_nothing(found, hash, key),
-                (None, Some(handle)) => drop(table.remove(handle, hash.tag)),
-                (None, None) => {}
-            })
-        })
+            }
+        }
+        let at = found.map_or_else(|| self.live.table_of(hash), |found| found.0);
+        let (table, found) = (&mut self.live.tables[at as usize], found.map(|found| found.1));
+        let records = table.len() as i64;
+        match (value, found) {
+            (Some(value), _) => drop(table.set(found, hash, key, value)),
+            (None, _) if !nothing_below => table.set_nothing(found, hash, key),
+            (None, Some(handle)) => drop(table.remove(handle, hash.tag)),
+            (None, None) => {}
+        }
+        let records = table.len() as i64 - records;
+        let after = value.map_or(0, |value| cost_of_bytes(key.len(), value.len()) as i64);
+        self.count(before, after, records);
+        (after - before, self.live.settle(at))
     }
 
     /// Appends to a list. Returns by how many bytes the content grew.
@@ -259,14 +304,33 @@ impl Group {
     /// Makes a change to what a key holds, by how many `change` returns the number of live records grew, and returns
     /// by how many bytes the content grew.
     fn change(&mut self, hash: Hash, key: &[u8], change: impl FnOnce(&mut Tables, &mut Layers) -> i64) -> i64 {
+        self.shape_live();
         let before = self.see(hash, key).cost(key);
         let records = change(&mut self.live, &mut self.layers);
         let after = self.see(hash, key).cost(key);
+        self.count(before, after, records);
+        after - before
+    }
+
+    /// Before the first write to a layer over frozen ones: gives it the shape of the lowest. Not done by the freeze, which
+    /// would have to do it for all groups at once.
+    #[inline]
+    fn shape_live(&mut self) {
+        if self.live.tables.len() == 1
+            && let Layers::Below(below) = &self.layers
+            && below[0].tables.len() > 1
+            && self.live.is_empty()
+        {
+            self.live = below[0].same_shape();
+        }
+    }
+
+    /// Takes note that what a key holds came to cost `after`, and that there are so many more live records.
+    fn count(&mut self, before: i64, after: i64, records: i64) {
         self.surplus += i64::from(after > 0) - i64::from(before > 0);
         if !matches!(self.layers, Layers::Below(_)) {
             self.surplus -= records;
         }
-        after - before
     }
 }
 

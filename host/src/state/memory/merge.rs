@@ -139,8 +139,10 @@ impl Group {
             if pulled.is_empty() {
                 *table = Table::default();
                 patches.next_table += 1;
+                *budget -= 1;
                 continue;
             }
+            touch(&self.live, table, pulled);
             for (tag, handle) in pulled.drain(..) {
                 if *budget == 0 {
                     table.push_back((tag, handle));
@@ -166,6 +168,17 @@ impl Group {
         let newest = std::mem::replace(&mut self.live, lowest);
         self.layers = Layers::Above(Patches { layers: layers.chain([newest]).collect(), next_table: 0 });
     }
+}
+
+/// Reads from the live records of the keys of pulled ones for no other purpose than to have them in the cache soon: many
+/// of them are on their way at a time.
+fn touch(live: &Tables, above: &Table, pulled: &[(u32, Handle)]) {
+    let mut touched = 0;
+    for &(tag, handle) in pulled {
+        let table = &live.tables[live.table_of(Hash { tag, side: above.side_of(handle) }) as usize];
+        touched |= table.candidate(tag).map_or(0, |handle| table.touch(handle));
+    }
+    std::hint::black_box(touched);
 }
 
 /// Moves a pulled record into the live layer, or puts it back with what is left of it. Returns by how many records the

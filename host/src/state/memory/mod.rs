@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use self::entry_map::EntryMap;
 use self::frozen::{FrozenGroup, MemorySnapshot};
-use self::group::{Group, byte_strings, entries_between, patched};
+use self::group::{Group, Spot, byte_strings, entries_between, patched};
 use self::table::{Content, Handle, Hash, Said, Stored, Table};
 use self::tables::Tables;
 use super::frame::{self, Frames};
@@ -76,8 +76,16 @@ trait Write {
     /// many bytes the table grew.
     fn write(&mut self, table: &mut Table, hash: Hash, found: Option<Handle>, key: &[u8], position: usize) -> i64;
 
-    /// The same for a group of more than one layer.
-    fn write_layered(&mut self, group: &mut Group, hash: Hash, key: &[u8], position: usize) -> i64;
+    /// The same for a group that may have more than one layer. `near` is what a probe found for the key,
+    /// unless records have moved since. Returns whether records moved as well.
+    fn write_layered(
+        &mut self,
+        group: &mut Group,
+        hash: Hash,
+        key: &[u8],
+        position: usize,
+        near: Option<Spot>,
+    ) -> (i64, bool);
 }
 
 impl fmt::Debug for MemoryBackend {
@@ -161,12 +169,22 @@ impl MemoryBackend {
         probes.clear();
         let nowhere = |(hash, group)| Probe { hash, group, layer: 0, table: 0, candidate: None };
         probes.extend(self.place(keys).map(nowhere));
+        // Layer by layer, so that nothing waits for the index of one to know whether to look into the next.
+        for probe in &mut *probes {
+            if let Some((_, table, handle)) = groups[probe.group as usize].candidate_on_top(probe.hash) {
+                (probe.table, probe.candidate) = (table, Some(handle));
+            }
+        }
         let mut touched = 0;
         for probe in probes {
             let group = &groups[probe.group as usize];
-            if let Some((layer, table, handle)) = group.candidate(probe.hash) {
+            if probe.candidate.is_none()
+                && let Some((layer, table, handle)) = group.candidate_below(probe.hash)
+            {
                 (probe.layer, probe.table, probe.candidate) = (layer, table, Some(handle));
-                touched |= group.layer(layer).tables[table as usize].touch(handle);
+            }
+            if let Some(handle) = probe.candidate {
+                touched |= group.layer(probe.layer).tables[probe.table as usize].touch(handle);
             }
         }
         std::hint::black_box(touched);
@@ -257,18 +275,13 @@ impl MemoryBackend {
     fn write_layers<W: Write>(&mut self, state: StateIndex, keys: Keys<'_>, mut write: W) -> Result<(), StateError> {
         let mut probes = std::mem::take(&mut self.probes);
         self.locate_in_layers(state, keys, &mut probes);
+        let mut moved = false;
         let mut outcome = Ok(());
         for (position, (probe, (key, _))) in probes.iter().zip(keys.iter()).enumerate() {
             let group = &mut self.content[state.0][probe.group as usize];
-            let growth = if group.is_whole() {
-                let mut growth = 0;
-                merge::edit(&mut group.live, probe.hash, key, |table, found| {
-                    growth = write.write(table, probe.hash, found, key, position);
-                });
-                growth
-            } else {
-                write.write_layered(group, probe.hash, key, position)
-            };
+            let near = probe.candidate.filter(|_| !moved).map(|handle| (probe.layer, probe.table, handle));
+            let (growth, moves) = write.write_layered(group, probe.hash, key, position, near);
+            moved |= moves;
             outcome = self.account(growth);
             if outcome.is_err() {
                 break;
@@ -588,8 +601,15 @@ impl<'a, I: Iterator<Item = Option<&'a [u8]>>> Write for WriteValues<I> {
         }
     }
 
-    fn write_layered(&mut self, group: &mut Group, hash: Hash, key: &[u8], _: usize) -> i64 {
-        group.put(hash, key, self.next())
+    fn write_layered(
+        &mut self,
+        group: &mut Group,
+        hash: Hash,
+        key: &[u8],
+        _: usize,
+        near: Option<Spot>,
+    ) -> (i64, bool) {
+        group.put(hash, key, self.next(), near)
     }
 }
 
@@ -613,8 +633,15 @@ impl Write for AppendLists<'_> {
         self.frame(position).map_or(0, |more| table.append(found, hash, key, more))
     }
 
-    fn write_layered(&mut self, group: &mut Group, hash: Hash, key: &[u8], position: usize) -> i64 {
-        self.frame(position).map_or(0, |more| group.append(hash, key, more))
+    fn write_layered(
+        &mut self,
+        group: &mut Group,
+        hash: Hash,
+        key: &[u8],
+        position: usize,
+        _: Option<Spot>,
+    ) -> (i64, bool) {
+        (self.frame(position).map_or(0, |more| group.append(hash, key, more)), true)
     }
 }
 
@@ -638,9 +665,16 @@ impl<'a, I: Iterator<Item = Option<&'a [u8]>>> Write for WriteEntries<'a, I> {
         write_entry(table, hash, found, key, entry, self.edited)
     }
 
-    fn write_layered(&mut self, group: &mut Group, hash: Hash, key: &[u8], position: usize) -> i64 {
+    fn write_layered(
+        &mut self,
+        group: &mut Group,
+        hash: Hash,
+        key: &[u8],
+        position: usize,
+        _: Option<Spot>,
+    ) -> (i64, bool) {
         let entry = self.next(position);
-        group.write_entry(hash, key, entry, self.edited)
+        (group.write_entry(hash, key, entry, self.edited), true)
     }
 }
 
@@ -653,8 +687,15 @@ impl Write for Clear {
         found.map_or(0, |handle| table.remove(handle, hash.tag))
     }
 
-    fn write_layered(&mut self, group: &mut Group, hash: Hash, key: &[u8], _: usize) -> i64 {
-        group.put(hash, key, None)
+    fn write_layered(
+        &mut self,
+        group: &mut Group,
+        hash: Hash,
+        key: &[u8],
+        _: usize,
+        near: Option<Spot>,
+    ) -> (i64, bool) {
+        group.put(hash, key, None, near)
     }
 }
 

@@ -55,6 +55,13 @@ impl Tables {
         Self { tables, directory: (0..1 << depth).collect(), depth }
     }
 
+    /// Empty tables among which keys are dealt out as among these: a layer over them that takes as many keys as they have
+    /// hardly ever splits, and is merged table by table.
+    pub(super) fn same_shape(&self) -> Self {
+        let tables = self.tables.iter().map(|table| Table::with_room(table.depth, 0, 0)).collect();
+        Self { tables, directory: self.directory.clone(), depth: self.depth }
+    }
+
     /// The number of keys. Looks at every table.
     pub(super) fn len(&self) -> usize {
         self.tables.iter().map(Table::len).sum()
