@@ -9,7 +9,7 @@ use crate::checkpoint::SystemStorage;
 use crate::checkpoint::storage::StorageOpener;
 use crate::clock::{Clock, SystemClock};
 use crate::runtime::channel::{InProcess, Transport};
-use crate::task::{Compute, Spawner, TokioTasks};
+use crate::task::{BackgroundThread, Compute, Spawner, TokioTasks};
 
 /// Everything that a job needs of the world.
 #[derive(Clone)]
@@ -22,6 +22,8 @@ pub struct Env {
     pub control: Arc<dyn Spawner>,
     /// Runs what blocks: files, compilation.
     pub compute: Arc<dyn Compute>,
+    /// Runs what may take its time, one piece after the other: writing snapshots.
+    pub background: Arc<dyn Compute>,
     /// Makes the channels between subtasks.
     pub transport: Arc<dyn Transport>,
     /// Opens where checkpoints are kept.
@@ -39,6 +41,7 @@ impl Env {
             workers: Arc::new(TokioTasks(workers.clone())),
             control: Arc::new(TokioTasks(control.clone())),
             compute: Arc::new(TokioTasks(control.clone())),
+            background: Arc::new(BackgroundThread::start()),
             transport: Arc::new(InProcess),
             storage: Arc::new(SystemStorage::new(control)),
             seed,

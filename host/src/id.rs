@@ -86,6 +86,14 @@ pub struct Owner {
     pub attempt: Attempt,
 }
 
+impl Owner {
+    /// The same job in its next attempt.
+    #[must_use]
+    pub fn next_attempt(&self) -> Self {
+        Self { attempt: self.attempt.next(), ..self.clone() }
+    }
+}
+
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.job, self.attempt)

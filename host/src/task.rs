@@ -139,3 +139,39 @@ impl Compute for TokioTasks {
         drop(self.0.spawn_blocking(work));
     }
 }
+
+/// How much a background thread stands back: at this niceness it gets about a fifth of a core that others want as well,
+/// and all of one that nobody wants.
+const BACKGROUND_NICENESS: i32 = 6;
+
+/// One thread for what may take its time: writing snapshots, and giving back the memory they held.
+///
+/// Work waits in line without a bound of its own; whoever hands it in waits for each piece before the next.
+#[derive(Clone, Debug)]
+pub struct BackgroundThread(std::sync::mpsc::Sender<Box<dyn FnOnce() + Send>>);
+
+impl BackgroundThread {
+    /// Starts the thread. It ends when the last clone is gone.
+    ///
+    /// # Panics
+    /// When the system has no more threads.
+    #[must_use]
+    pub fn start() -> Self {
+        let (work, queue) = std::sync::mpsc::channel::<Box<dyn FnOnce() + Send>>();
+        let run = move || {
+            // A system that refuses makes the thread no less right, only less considerate.
+            let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), BACKGROUND_NICENESS);
+            queue.into_iter().for_each(|work| work());
+        };
+        let thread = std::thread::Builder::new().name("tidegate-background".into()).spawn(run);
+        drop(thread.expect("the system has a thread left"));
+        Self(work)
+    }
+}
+
+impl Compute for BackgroundThread {
+    fn run(&self, _name: &'static str, work: Box<dyn FnOnce() + Send>) {
+        // The thread outlives its handles.
+        let _ = self.0.send(work);
+    }
+}

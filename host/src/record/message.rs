@@ -1,6 +1,7 @@
 //! What a channel carries, in order.
 
 use super::Batch;
+use crate::id::CheckpointId;
 
 /// Event time in milliseconds since 1970, possibly negative.
 pub type Timestamp = i64;
@@ -21,6 +22,8 @@ pub enum Message {
     Batch(Batch),
     /// Event time has come this far on this channel.
     Watermark(Watermark),
+    /// What came before belongs to the checkpoint, what follows does not.
+    Barrier(CheckpointId),
     /// Nothing follows.
     EndOfInput,
 }
@@ -32,7 +35,7 @@ impl Message {
     pub fn byte_size(&self) -> usize {
         match self {
             Self::Batch(batch) => batch.byte_size(),
-            Self::Watermark(_) | Self::EndOfInput => 0,
+            Self::Watermark(_) | Self::Barrier(_) | Self::EndOfInput => 0,
         }
     }
 }

@@ -1,16 +1,17 @@
 //! Chains: operators and a sink that share a task, without channels between them.
 //!
 //! What an operator emits is handed to the stage behind while the emitter is suspended, so a chain holds one batch per
-//! link however much a record turns into. Watermarks and ends enter between the head's calls and pass the stages in
+//! link however much a record turns into. Watermarks, barriers and ends enter between the head's calls and pass the stages in
 //! order.
 
 use futures_util::future::BoxFuture;
 
+use super::cut::CutPart;
 use super::error::Failure;
 use super::operator_stage::OperatorStage;
 use super::output::{OutputEdge, Pressure};
-use super::sink_stage::{SinkStage, Written};
-use crate::id::OutputId;
+use super::sink_stage::SinkStage;
+use crate::id::{CheckpointId, OutputId};
 use crate::record::{Batch, Watermark};
 
 /// One part of a chain.
@@ -72,15 +73,37 @@ pub(super) async fn flush(stages: &mut [Stage]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes what the sinks of the chain wrote durable.
-pub(super) async fn prepare(stages: &mut [Stage]) -> Result<Vec<Written>, Failure> {
-    let mut written = Vec::new();
+/// Lets a barrier pass all stages, and takes what each of them holds at that point.
+pub(super) async fn barrier(stages: &mut [Stage], checkpoint: CheckpointId) -> Result<Vec<CutPart>, Failure> {
+    let mut parts = Vec::with_capacity(stages.len() + 1);
+    for stage in stages {
+        parts.push(match stage {
+            Stage::Operator(stage) => stage.barrier(checkpoint).await?,
+            Stage::Sink(stage) => stage.cut(Some(checkpoint)).await?,
+        });
+    }
+    Ok(parts)
+}
+
+/// Takes what each stage holds when nothing more will happen.
+pub(super) async fn final_cut(stages: &mut [Stage]) -> Result<Vec<CutPart>, Failure> {
+    let mut parts = Vec::with_capacity(stages.len() + 1);
+    for stage in stages {
+        parts.push(match stage {
+            Stage::Operator(stage) => stage.cut(),
+            Stage::Sink(stage) => stage.cut(None).await?,
+        });
+    }
+    Ok(parts)
+}
+
+/// A checkpoint has been committed, and all before it.
+pub(super) fn committed(stages: &mut [Stage], checkpoint: CheckpointId) {
     for stage in stages {
         if let Stage::Sink(stage) = stage {
-            written.push(stage.prepare().await?);
+            stage.committed(checkpoint);
         }
     }
-    Ok(written)
 }
 
 /// The outgoing side of a stage or source: the edges to other tasks, and the output that the next stage consumes.
@@ -138,6 +161,13 @@ impl Outputs {
     pub(super) async fn watermark(&mut self, watermark: Watermark) -> Result<(), Failure> {
         for edge in &mut self.edges {
             edge.watermark(watermark, &self.pressure).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn barrier(&mut self, checkpoint: CheckpointId) -> Result<(), Failure> {
+        for edge in &mut self.edges {
+            edge.barrier(checkpoint, &self.pressure).await?;
         }
         Ok(())
     }

@@ -1,8 +1,15 @@
 //! Why a job failed, and why a subtask stopped short.
 
+use std::sync::Arc;
+
+use super::load_state::LoadError;
+use super::snapshot::SaveError;
+use super::store::{PersistError, StartError};
 use crate::connectors::ConnectorError;
-use crate::id::SubtaskId;
+use crate::error_chain::on_one_line;
+use crate::id::{CheckpointId, SubtaskId};
 use crate::operator::Fault;
+use crate::protocol::coordinator::TooManyFailures;
 use crate::task::TaskError;
 
 /// Why a job failed. Names the place where it began.
@@ -64,6 +71,53 @@ pub enum JobError {
         /// The receiving node.
         receiver: String,
     },
+    /// What a sink wrote could not be made durable.
+    #[error("sink {subtask} failed")]
+    Prepare {
+        /// The subtask.
+        subtask: SubtaskId,
+        /// What happened.
+        source: Arc<ConnectorError>,
+    },
+    /// What a subtask held in the end could not be made durable.
+    #[error("could not save what was held in the end")]
+    Snapshot {
+        /// What happened.
+        source: SaveError,
+    },
+    /// It is not known whether a checkpoint is complete, or another process has taken the job over.
+    #[error("could not complete {checkpoint}")]
+    Persist {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// What happened.
+        source: PersistError,
+    },
+    /// The state of a subtask could not be read back.
+    #[error("could not restore {subtask}")]
+    Restore {
+        /// The subtask.
+        subtask: SubtaskId,
+        /// What happened.
+        source: LoadError,
+    },
+    /// Too many checkpoints failed in a row.
+    #[error("{failures}{}", .problem.as_deref().map(|problem| format!(": {}", on_one_line(problem))).unwrap_or_default())]
+    Checkpoints {
+        /// How many, and why the last one did.
+        #[source]
+        failures: TooManyFailures,
+        /// What happened to the last one, in detail.
+        problem: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// The job's directory of checkpoints could not be opened, or does not allow the start.
+    #[error("cannot start from {place}")]
+    Start {
+        /// The directory or checkpoint.
+        place: String,
+        /// What happened.
+        source: StartError,
+    },
     /// The host failed.
     #[error("the host failed at {place}; this is a bug in tidegate")]
     Host {
@@ -72,6 +126,34 @@ pub enum JobError {
         /// What happened.
         source: TaskError,
     },
+}
+
+impl JobError {
+    /// Whether a restart would meet the same again, or is not allowed any more.
+    pub(super) fn is_final(&self) -> bool {
+        match self {
+            Self::Persist { source, .. } => matches!(source, PersistError::Fenced { .. }),
+            Self::Start { .. } | Self::NoKeys { .. } | Self::GivenUp => true,
+            Self::Operator { .. }
+            | Self::TooManySkipped { .. }
+            | Self::Connector { .. }
+            | Self::Commit { .. }
+            | Self::Prepare { .. }
+            | Self::Snapshot { .. }
+            | Self::Restore { .. }
+            | Self::Checkpoints { .. }
+            | Self::Host { .. } => false,
+        }
+    }
+}
+
+impl From<SaveError> for JobError {
+    fn from(error: SaveError) -> Self {
+        match error {
+            SaveError::Sink { subtask, source } => Self::Prepare { subtask, source },
+            source @ (SaveError::Storage { .. } | SaveError::Encoder { .. }) => Self::Snapshot { source },
+        }
+    }
 }
 
 /// Why a subtask stopped short of the end of its input.

@@ -1,7 +1,8 @@
 //! The incoming side of a subtask: one stream of events out of many channels.
 //!
-//! Small batches that queue up are joined, up to the next advance of event time or end of an input, so that a call of
-//! the operator is about many records. Channels are read in turn.
+//! Small batches that queue up are joined, up to the next advance of event time, barrier or end of an input, so that a
+//! call of the operator is about many records. Channels are read in turn, save those that wait for a barrier to arrive
+//! on the others.
 //!
 //! What always holds: an event comes behind every record that its channel delivered before it.
 
@@ -10,6 +11,8 @@ use std::task::{Context, Poll};
 
 use super::channel::ChannelReceiver;
 use super::output::{BATCH_BYTES, WHOLE_BATCH_RECORDS};
+use crate::id::CheckpointId;
+use crate::protocol::alignment::{Alignment, Mode};
 use crate::protocol::watermark::WatermarkMerge;
 use crate::record::{Batch, Message, Watermark};
 
@@ -20,6 +23,8 @@ pub(super) enum InputEvent {
     Batch { input: u32, batch: Batch },
     /// Event time has come further on all channels.
     Watermark(Watermark),
+    /// A barrier has arrived on all channels that have not ended.
+    Barrier(CheckpointId),
     /// All channels of an input have ended.
     EndOfInput { input: u32, remaining: u32 },
     /// A sender is gone without an end: it has failed or stopped.
@@ -32,6 +37,7 @@ pub(super) struct InputGate {
     /// The channel to read first, so that none starves.
     turn: usize,
     watermarks: WatermarkMerge,
+    alignment: Alignment,
     /// Per input, the number of channels that have not ended.
     open: Vec<usize>,
     /// Events that follow the records handed out last.
@@ -50,14 +56,15 @@ struct Channel {
 
 impl InputGate {
     /// A gate for the channels of each input, in the order of the inputs.
-    pub(super) fn new(inputs: Vec<Vec<Box<dyn ChannelReceiver>>>) -> Self {
+    pub(super) fn new(inputs: Vec<Vec<Box<dyn ChannelReceiver>>>, mode: Mode) -> Self {
         let open: Vec<usize> = inputs.iter().map(Vec::len).collect();
         let channels = inputs.into_iter().zip(0u32..).flat_map(|(receivers, input)| {
             receivers.into_iter().map(move |receiver| Channel { input, receiver, held: None, ended: false })
         });
         let channels: Vec<Channel> = channels.collect();
         let watermarks = WatermarkMerge::new(channels.len());
-        Self { channels, turn: 0, watermarks, open, queued: VecDeque::new(), last: 0 }
+        let alignment = Alignment::new(channels.len(), mode);
+        Self { channels, turn: 0, watermarks, alignment, open, queued: VecDeque::new(), last: 0 }
     }
 
     /// Waits for the next event.
@@ -82,6 +89,10 @@ impl InputGate {
                         let merged = self.watermarks.advance(index, watermark);
                         self.queued.extend(merged.map(InputEvent::Watermark));
                     }
+                    Poll::Ready(Some(Message::Barrier(checkpoint))) => {
+                        let arrived = self.alignment.barrier(index, checkpoint);
+                        self.queued.extend(arrived.map(InputEvent::Barrier));
+                    }
                     Poll::Ready(Some(Message::EndOfInput)) => self.end(index),
                     Poll::Ready(None) => self.queued.push_back(InputEvent::Lost),
                 }
@@ -96,6 +107,11 @@ impl InputGate {
         }
     }
 
+    /// A checkpoint was given up, and all before it: no channel waits for its barrier any more.
+    pub(super) fn abort(&mut self, checkpoint: CheckpointId) {
+        self.alignment.abort(checkpoint);
+    }
+
     /// Gives a batch that is not needed any more back to where batches come from.
     pub(super) fn recycle(&mut self, batch: Batch) {
         if let Some(channel) = self.channels.get_mut(self.last) {
@@ -105,7 +121,7 @@ impl InputGate {
 
     fn receive(&mut self, index: usize, context: &mut Context<'_>) -> Poll<Option<Message>> {
         let channel = &mut self.channels[index];
-        if channel.ended {
+        if channel.ended || self.alignment.is_blocked(index) {
             return Poll::Pending;
         }
         match channel.held.take() {
@@ -134,6 +150,8 @@ impl InputGate {
         let channel = &mut self.channels[index];
         channel.ended = true;
         let input = channel.input;
+        // The barrier first: the end, and what event time makes of it, are not part of its checkpoint.
+        self.queued.extend(self.alignment.ended(index).map(InputEvent::Barrier));
         self.queued.extend(self.watermarks.end(index).map(InputEvent::Watermark));
         self.open[input as usize] -= 1;
         if self.open[input as usize] == 0 {
@@ -165,7 +183,7 @@ mod tests {
         };
         let ends = inputs.iter().map(|count| (0..*count).map(|_| channel(0)).unzip());
         let (senders, receivers) = ends.unzip();
-        (senders, InputGate::new(receivers))
+        (senders, InputGate::new(receivers, Mode::ExactlyOnce))
     }
 
     fn batch(values: &[&str]) -> Batch {
@@ -238,5 +256,34 @@ mod tests {
             InputEvent::Batch { input: 1, batch: batch(&["right"]) },
         ];
         assert_eq!(events, expected);
+    }
+
+    #[test]
+    fn records_behind_a_barrier_wait_until_it_has_arrived_everywhere() {
+        let (mut senders, mut gate) = gate(&[2, 1]);
+        let (first, barrier) = (CheckpointId(1), Message::Barrier(CheckpointId(1)));
+        senders[0][0].send(barrier.clone());
+        senders[0][0].send(Message::Batch(batch(&["behind"])));
+        senders[0][1].send(Message::Batch(batch(&["before"])));
+        senders[0][1].send(barrier);
+        assert_eq!(drain(&mut gate), [InputEvent::Batch { input: 0, batch: batch(&["before"]) }]);
+        // An end is as good as the barrier, and comes behind it.
+        senders[1][0].send(Message::EndOfInput);
+        let expected = [
+            InputEvent::Barrier(first),
+            InputEvent::EndOfInput { input: 1, remaining: 1 },
+            InputEvent::Batch { input: 0, batch: batch(&["behind"]) },
+        ];
+        assert_eq!(drain(&mut gate), expected);
+    }
+
+    #[test]
+    fn a_checkpoint_that_is_given_up_holds_nothing_back() {
+        let (mut senders, mut gate) = gate(&[2]);
+        senders[0][0].send(Message::Barrier(CheckpointId(1)));
+        senders[0][0].send(Message::Batch(batch(&["behind"])));
+        assert_eq!(drain(&mut gate), []);
+        gate.abort(CheckpointId(1));
+        assert_eq!(drain(&mut gate), [InputEvent::Batch { input: 0, batch: batch(&["behind"]) }]);
     }
 }

@@ -1,36 +1,37 @@
-//! One run of a job: makes its subtasks, waits for their ends, commits what its sinks prepared.
+//! The life of a job: where from it starts, attempt after attempt, to its end.
 //!
-//! Runs on the control threads. What always holds: output is committed only when no subtask has failed, and only after
-//! all of them have ended.
+//! Runs on the control threads. A failed attempt is followed by another as the restart strategy says, from the last
+//! complete checkpoint, or from the beginning if there is none.
+//!
+//! What always holds: before anything is restored, swept or committed, the run has been claimed; without checkpoints
+//! output is committed only when all tasks have ended and none has failed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
-use super::chain::Outputs;
+use super::attempt::{Attempt, AttemptEnd};
+use super::checkpoints::CheckpointSetup;
+use super::commit::Committers;
+use super::cut::{Cut, Held};
 use super::error::JobError;
-use super::impatient_writer;
-use super::input::InputGate;
 use super::metrics::{JobMetrics, NodeMetrics, SubtaskMetrics};
-use super::operator_stage::OperatorSetup;
-use super::output::Pressure;
-use super::plan::{Chain, Chains, Channels};
+use super::restored::{Restored, node_metadata};
 use super::signals::Signals;
-use super::sink_stage::{SinkStage, Written};
-use super::splits::{SplitClient, split_exchange};
-use super::subtask::{self, Head, SourceHead, StageSetup, SubtaskEnd, SubtaskSetup};
+use super::snapshot::{Snapshots, durable};
+use super::store::{self, CheckpointStore, Opened, StartError};
 use super::targets;
-use crate::api::{CheckpointSettings, JobGraph, Node, NodeKind, Partition, RestartSettings, StartMode};
-use crate::connectors::{Committable, ConnectorError, ReaderContext, Sink, TargetStart, WriterContext};
+use crate::api::{CheckpointSettings, JobGraph, Node, NodeKind, StartMode};
+use crate::connectors::{Committable, ConnectorError, SplitEnumerator, TargetStart};
 use crate::env::Env;
 use crate::id::{NodeId, Owner, SubtaskId};
-use crate::protocol::key_group;
+use crate::protocol::alignment::Mode;
+use crate::protocol::coordinator::CheckpointRules;
+use crate::protocol::restart::{Decision, RestartSettings, RestartState};
+use crate::protocol::retention::JobEnd;
 use crate::random::Random;
-use crate::task::{self, TaskError};
 
 /// How a job is run, besides what its graph says.
 #[derive(Clone, Debug)]
@@ -41,7 +42,7 @@ pub struct JobOptions {
     pub max_record_bytes: usize,
     /// What the keyed state of one subtask may take, in bytes.
     pub state_budget_bytes: u64,
-    /// Who writes, told apart from all other jobs and attempts.
+    /// Who writes what the job writes, unless a directory of checkpoints knows better.
     pub owner: Owner,
     /// How checkpoints are taken; none takes none.
     pub checkpoint: Option<CheckpointSettings>,
@@ -51,10 +52,16 @@ pub struct JobOptions {
     pub start: StartMode,
     /// Whether state that no node claims is left behind at a restore, which is an error otherwise.
     pub allow_non_restored_state: bool,
+    /// Old and new names of nodes that are called otherwise since the checkpoint to restore was taken.
+    pub renames: Vec<(String, String)>,
+    /// Whether the job is taken over from another process that still has it, but hangs.
+    pub take_over: bool,
+    /// The text of the job file, to be kept with the checkpoints.
+    pub job_file: String,
 }
 
 impl JobOptions {
-    /// The defaults, without checkpoints and restarts.
+    /// The defaults, without checkpoints and restarts, for an owner of what is written.
     #[must_use]
     pub fn new(owner: Owner) -> Self {
         Self {
@@ -66,6 +73,9 @@ impl JobOptions {
             restart: RestartSettings::None,
             start: StartMode::Default,
             allow_non_restored_state: false,
+            renames: Vec::new(),
+            take_over: false,
+            job_file: String::new(),
         }
     }
 }
@@ -92,15 +102,40 @@ pub struct JobReport {
     pub summaries: Vec<(String, String)>,
 }
 
+/// What every part of a running job needs to know of it.
+pub(super) struct JobContext {
+    pub(super) graph: JobGraph,
+    pub(super) env: Env,
+    pub(super) options: JobOptions,
+    pub(super) metrics: Arc<JobMetrics>,
+    /// Under which all random streams of the job are drawn.
+    pub(super) seed: u64,
+}
+
 /// A job about to run.
 pub(crate) struct Job {
-    graph: JobGraph,
-    env: Env,
-    options: JobOptions,
-    metrics: Arc<JobMetrics>,
-    signals: Signals,
-    /// Under which all random streams of the job are drawn.
-    seed: u64,
+    context: JobContext,
+    stop: CancellationToken,
+}
+
+impl JobContext {
+    pub(super) fn subtask_id(&self, node: NodeId, index: u32) -> SubtaskId {
+        SubtaskId { node: self.graph.node(node).name.clone(), index }
+    }
+
+    pub(super) fn metrics_of(&self, node: NodeId, index: u32) -> Arc<SubtaskMetrics> {
+        Arc::clone(&self.metrics.nodes[node.0 as usize].subtasks[index as usize])
+    }
+
+    /// The name of a task at some place of the job.
+    pub(super) fn task_name(&self, place: &str) -> String {
+        format!("{}/{place}", self.graph.name())
+    }
+
+    /// What a barrier makes of channels that it has not arrived on.
+    pub(super) fn alignment_mode(&self) -> Mode {
+        self.options.checkpoint.as_ref().map_or(Mode::ExactlyOnce, |settings| settings.mode)
+    }
 }
 
 impl Job {
@@ -112,245 +147,238 @@ impl Job {
         });
         let metrics = Arc::new(JobMetrics::new(nodes.collect()));
         let seed = Random::for_purpose(env.seed, graph.name(), &[]).next_u64();
-        Self { graph, env, options, metrics, signals: Signals::new(stop), seed }
+        Self { context: JobContext { graph, env, options, metrics, seed }, stop }
     }
 
     pub(crate) fn metrics(&self) -> &Arc<JobMetrics> {
-        &self.metrics
+        &self.context.metrics
     }
 
     /// Runs the job to its end.
     pub(crate) async fn run(self) -> JobReport {
-        let start = self.env.clock.monotonic();
+        let start = self.context.env.clock.monotonic();
         let mut summaries = Vec::new();
         let outcome = match self.run_to_outcome(&mut summaries).await {
             Ok(outcome) => outcome,
             Err(error) => Outcome::Failed(error),
         };
-        JobReport { outcome, elapsed: self.env.clock.monotonic().saturating_sub(start), summaries }
+        JobReport { outcome, elapsed: self.context.env.clock.monotonic().saturating_sub(start), summaries }
     }
 
     async fn run_to_outcome(&self, summaries: &mut Vec<(String, String)>) -> Result<Outcome, JobError> {
-        // Input first: where it is missing, what an earlier run wrote must stay.
-        let splits = self.start_enumerators().await?;
+        let JobContext { graph, env, options, .. } = &self.context;
         // Held until the job has ended.
-        let _targets = targets::claim(&self.graph, &self.env).await?;
-        let mut committables: BTreeMap<NodeId, Vec<Committable>> = BTreeMap::new();
-        for (id, node, sink) in self.sinks() {
-            let prepared = sink.prepare_target(&self.env, TargetStart::Fresh).await;
-            committables.insert(id, prepared.map_err(|source| failed_node("sink", node, source))?);
-        }
-        let ends = self.run_subtasks(splits).await;
-        let written = match ends {
-            Ok(ends) => ends,
-            Err(error) => {
-                self.discard().await;
-                return Err(error);
-            }
+        let _targets = targets::claim(graph, env, options.take_over).await?;
+        let committers = Arc::new(Committers::new(graph, env, &self.context.metrics));
+        let mut life = match &options.checkpoint {
+            None => Life { store: None, restored: self.restored().await?, owner: options.owner.clone() },
+            Some(settings) => match self.open(settings).await? {
+                Opened::Finished(committables) => {
+                    committers.commit(committables).await?;
+                    return Ok(Outcome::Finished);
+                }
+                Opened::Ready { store, restored } => Life { owner: store.owner(), store: Some(*store), restored },
+            },
         };
-        let finished = written.iter().all(|end| end.finished);
-        let mut by_node: BTreeMap<NodeId, Vec<Written>> = BTreeMap::new();
-        for written in written.into_iter().flat_map(|end| end.written) {
-            by_node.entry(written.node).or_default().push(written);
+        let mut restarts = RestartState::new(options.restart.clone());
+        loop {
+            let error = match self.attempt(&mut life, &committers, summaries).await {
+                Ok(outcome) => return life.end(outcome, &committers).await,
+                Err(error) => error,
+            };
+            let jitter = Random::for_purpose(self.context.seed, "restart", &[life.owner.attempt.number.into()]).unit();
+            let after = match error.is_final() || self.stop.is_cancelled() {
+                true => None,
+                false => match restarts.failed(env.clock.monotonic(), jitter) {
+                    Decision::Restart { after } => Some(after),
+                    Decision::GiveUp(reason) => {
+                        tracing::debug!(job = graph.name(), "{reason}");
+                        None
+                    }
+                },
+            };
+            let Some(after) = after else { return life.end(Outcome::Failed(error), &committers).await };
+            let cause = crate::error_chain::on_one_line(&error);
+            tracing::warn!(
+                job = graph.name(),
+                "attempt {} failed: {cause}; restarting in {after:?}",
+                life.owner.attempt
+            );
+            let stopped = Signals::new(self.stop.clone()).unless_stopped(env.clock.sleep(after)).await.is_err();
+            if stopped {
+                return life.end(Outcome::Cancelled, &committers).await;
+            }
+            life.next_attempt(&self.context).await?;
         }
-        for (id, written) in by_node {
-            let node = self.graph.node(id);
-            for written in written {
-                committables.entry(id).or_default().extend(written.committables);
-                summaries.extend(written.summary.map(|summary| match node.parallelism {
-                    1 => (node.name.clone(), summary),
-                    _ => (node.name.clone(), format!("[{}] {summary}", written.subtask)),
-                }));
+    }
+
+    /// What a job without checkpoints of its own starts from.
+    async fn restored(&self) -> Result<Restored, JobError> {
+        match &self.context.options.start {
+            StartMode::From(path) => store::restore_from(&self.context, path).await.map_err(|source| {
+                let place = path.display().to_string();
+                JobError::Start { place, source }
+            }),
+            StartMode::Default | StartMode::Resume | StartMode::Fresh => Ok(Restored::default()),
+        }
+    }
+
+    async fn open(&self, settings: &CheckpointSettings) -> Result<Opened, JobError> {
+        CheckpointStore::open(&self.context, settings).await.map_err(|source| start_error(&self.context, source))
+    }
+
+    /// Runs one attempt. Output that it committed stays, whatever comes of it.
+    async fn attempt(
+        &self,
+        life: &mut Life,
+        committers: &Arc<Committers>,
+        summaries: &mut Vec<(String, String)>,
+    ) -> Result<Outcome, JobError> {
+        let JobContext { graph, env, .. } = &self.context;
+        // Input first: where it is missing, what an earlier run wrote must stay.
+        let enumerators = self.start_enumerators(&life.restored).await?;
+        let start = if life.restored.is_some() { TargetStart::Restored } else { TargetStart::Fresh };
+        let mut first = Vec::new();
+        for id in graph.ids() {
+            let node = graph.node(id);
+            if let NodeKind::Sink(sink) = &node.kind {
+                let committables = sink.prepare_target(env, start).await;
+                first.push((id, committables.map_err(|source| failed_node("sink", node, source))?));
             }
         }
-        self.commit(committables).await?;
+        // What the checkpoint holds is output already: its record was the commit, and this only makes it seen.
+        committers.commit(life.restored.committables()).await?;
+        committers.sweep(&life.owner).await;
+        let signals = Signals::new(self.stop.child_token());
+        let checkpoints = life.store.take().map(|store| self.checkpoints(life, store, committers, first.clone()));
+        let (owner, restored) = (life.owner.clone(), &life.restored);
+        let attempt = Attempt { job: &self.context, owner, signals, restored };
+        let (end, store) = attempt.run(enumerators, checkpoints).await;
+        life.store = store;
+        let AttemptEnd { finished, cuts, summaries: said } = end?;
+        *summaries = said;
+        if life.store.is_none() {
+            self.commit_cuts(cuts, first, committers).await?;
+        }
         Ok(if finished { Outcome::Finished } else { Outcome::Cancelled })
     }
 
     /// Lets every source look at its input, before anything runs.
-    async fn start_enumerators(&self) -> Result<BTreeMap<NodeId, SplitClient>, JobError> {
-        let mut clients = BTreeMap::new();
-        for id in self.graph.ids() {
-            let node = self.graph.node(id);
+    async fn start_enumerators(
+        &self,
+        restored: &Restored,
+    ) -> Result<BTreeMap<NodeId, Box<dyn SplitEnumerator>>, JobError> {
+        let JobContext { graph, env, metrics, .. } = &self.context;
+        let mut enumerators = BTreeMap::new();
+        for id in graph.ids() {
+            let node = graph.node(id);
             if let NodeKind::Source(source) = &node.kind {
-                let mut enumerator = source.enumerator(&self.env, None);
+                let mut enumerator = source.enumerator(env, restored.source(id));
                 enumerator.start().await.map_err(|source| failed_node("source", node, source))?;
                 if let Some(extent) = enumerator.extent() {
-                    // Set once: a job starts its enumerators once.
-                    let _ = self.metrics.nodes[id.0 as usize].extent.set(extent);
+                    // What the first attempt found is what there is to read in all.
+                    let _ = metrics.nodes[id.0 as usize].extent.set(extent);
                 }
-                let (server, client) = split_exchange(node.parallelism);
-                let name = format!("{}/{}/splits", self.graph.name(), node.name);
-                drop(task::spawn(&*self.env.control, name, server.serve(enumerator)));
-                clients.insert(id, client);
+                enumerators.insert(id, enumerator);
             }
         }
-        Ok(clients)
+        Ok(enumerators)
     }
 
-    /// Starts all subtasks and waits for all ends. The first failure ends the others, and is returned.
-    async fn run_subtasks(&self, splits: BTreeMap<NodeId, SplitClient>) -> Result<Vec<SubtaskEnd>, JobError> {
-        let chains = Chains::of(&self.graph);
-        let mut channels = Channels::connect(&self.graph, &chains, &*self.env.transport, self.options.channel_bytes);
-        let mut running = FuturesUnordered::new();
-        for chain in &chains.chains {
-            let head = self.graph.node(chain.nodes[0]);
-            for index in 0..head.parallelism {
-                let setup = self.subtask(chain, &chains, index, &mut channels, &splits);
-                let place = self.subtask_id(chain.nodes[0], index).to_string();
-                let name = format!("{}/{place}", self.graph.name());
-                let task = task::spawn(&*self.env.workers, name, subtask::run(setup));
-                running.push(async move { (place, task.await) });
-            }
-        }
-        drop(splits);
-        let (mut ends, mut failure) = (Vec::new(), None);
-        while let Some((place, result)) = running.next().await {
-            let result: Result<SubtaskEnd, JobError> = match result {
-                Ok(result) => result,
-                Err(source @ (TaskError::Panicked { .. } | TaskError::Dropped { .. })) => {
-                    Err(JobError::Host { place, source })
-                }
-            };
-            match result {
-                Ok(end) => ends.push(end),
-                Err(error) => {
-                    self.signals.fail();
-                    failure.get_or_insert(error);
-                }
-            }
-        }
-        failure.map_or(Ok(ends), Err)
-    }
-
-    fn subtask(
+    fn checkpoints(
         &self,
-        chain: &Chain,
-        chains: &Chains,
-        index: u32,
-        channels: &mut Channels,
-        splits: &BTreeMap<NodeId, SplitClient>,
-    ) -> SubtaskSetup {
-        let head = chain.nodes[0];
-        let mut stages = &chain.nodes[..];
-        let source = if let NodeKind::Source(source) = &self.graph.node(head).kind {
-            stages = &stages[1..];
-            let subtask = self.subtask_id(head, index);
-            let context = ReaderContext {
-                subtask: subtask.clone(),
-                env: self.env.clone(),
-                max_record_bytes: self.options.max_record_bytes,
-            };
-            Some(SourceHead {
-                subtask,
-                reader: source.reader(context),
-                splits: splits[&head].clone(),
-                outputs: self.outputs(head, index, chains, channels),
-                metrics: self.subtask_metrics(head, index),
-                clock: Arc::clone(&self.env.clock),
-            })
-        } else {
-            None
-        };
-        let stages = stages.iter().map(|node| self.stage(*node, index, chains, channels)).collect();
-        let head = match source {
-            Some(source) => Head::Source(source),
-            None => Head::Channels(InputGate::new(channels.take_inputs(head, index))),
-        };
-        SubtaskSetup { head, stages, signals: self.signals.clone() }
+        life: &Life,
+        store: CheckpointStore,
+        committers: &Arc<Committers>,
+        first_committables: Vec<(NodeId, Vec<Committable>)>,
+    ) -> CheckpointSetup {
+        let JobContext { graph, env, options, .. } = &self.context;
+        let settings = options.checkpoint.as_ref().expect("there is a store because there are checkpoints");
+        let CheckpointSettings { interval, min_pause, timeout, tolerable_failures, .. } = *settings;
+        CheckpointSetup {
+            rules: CheckpointRules { interval, min_pause, timeout, tolerable_failures },
+            env: env.clone(),
+            snapshots: Arc::new(Snapshots {
+                env: env.clone(),
+                storage: store.storage(),
+                directory: store.directory().clone(),
+                attempt: life.owner.attempt,
+                nonce: store.nonce(),
+                job: graph.name().to_owned(),
+            }),
+            nodes: node_metadata(graph),
+            committers: Arc::clone(committers),
+            store,
+            first_committables,
+        }
     }
 
-    fn stage(&self, id: NodeId, index: u32, chains: &Chains, channels: &mut Channels) -> StageSetup {
-        let node = self.graph.node(id);
-        let subtask = self.subtask_id(id, index);
-        match &node.kind {
-            NodeKind::Operator(operator) => StageSetup::Operator(Box::new(OperatorSetup {
-                subtask,
-                factory: Arc::clone(&operator.factory),
-                limits: operator.limits,
-                on_error: operator.on_error,
-                keyed_inputs: node.inputs.iter().map(|edge| edge.partition == Partition::Hash).collect(),
-                key_groups: key_group::groups_of(index, node.parallelism, self.graph.max_parallelism()),
-                max_parallelism: self.graph.max_parallelism(),
-                max_record_bytes: self.options.max_record_bytes,
-                state_budget_bytes: self.options.state_budget_bytes,
-                seed: self.seed,
-                outputs: self.outputs(id, index, chains, channels),
-                metrics: self.subtask_metrics(id, index),
-                clock: Arc::clone(&self.env.clock),
-            })),
-            NodeKind::Sink(sink) => {
-                let (owner, env) = (self.options.owner.clone(), self.env.clone());
-                let context = WriterContext { subtask: subtask.clone(), owner, env };
-                StageSetup::Sink(SinkStage {
-                    node: id,
-                    subtask,
-                    writer: impatient_writer::writer(&**sink, context, &self.signals),
-                    metrics: self.subtask_metrics(id, index),
-                    clock: Arc::clone(&self.env.clock),
-                })
+    /// Commits what tasks held in the end, when no checkpoint has.
+    async fn commit_cuts(
+        &self,
+        cuts: Vec<Cut>,
+        first: Vec<(NodeId, Vec<Committable>)>,
+        committers: &Committers,
+    ) -> Result<(), JobError> {
+        let mut by_node: BTreeMap<NodeId, Vec<Committable>> = first.into_iter().collect();
+        for part in cuts.into_iter().flat_map(|cut| cut.parts) {
+            if let Held::Sink { prepared, .. } = part.held {
+                let failed = |source| JobError::Prepare { subtask: part.subtask, source };
+                let prepared = durable(prepared).await.map_err(failed)?;
+                by_node.entry(part.node).or_default().extend(prepared);
             }
-            NodeKind::Source(_) => unreachable!("a source has no inputs, so it is the head of its chain"),
         }
+        committers.commit_last(by_node.into_iter().collect()).await
     }
+}
 
-    fn outputs(&self, node: NodeId, index: u32, chains: &Chains, channels: &mut Channels) -> Outputs {
-        Outputs {
-            chained: chains.chained_output(node),
-            edges: channels.take_outputs(node, index),
-            pressure: Pressure {
-                signals: self.signals.clone(),
-                clock: Arc::clone(&self.env.clock),
-                metrics: self.subtask_metrics(node, index),
-            },
-            gathering: false,
+/// A job's life between attempts.
+struct Life {
+    /// Where checkpoints are kept; none without checkpoints, or while an attempt has it.
+    store: Option<CheckpointStore>,
+    /// What the next attempt starts from.
+    restored: Restored,
+    owner: Owner,
+}
+
+impl Life {
+    /// Turns to the next attempt, from the last complete checkpoint.
+    async fn next_attempt(&mut self, job: &JobContext) -> Result<(), JobError> {
+        match &mut self.store {
+            None => self.owner.attempt = self.owner.attempt.next(),
+            Some(store) => {
+                self.restored = store.recover(job).await.map_err(|source| start_error(job, source))?;
+                self.owner = store.owner();
+            }
         }
-    }
-
-    fn subtask_id(&self, node: NodeId, index: u32) -> SubtaskId {
-        SubtaskId { node: self.graph.node(node).name.clone(), index }
-    }
-
-    fn subtask_metrics(&self, node: NodeId, index: u32) -> Arc<SubtaskMetrics> {
-        Arc::clone(&self.metrics.nodes[node.0 as usize].subtasks[index as usize])
-    }
-
-    /// The sinks of the job.
-    fn sinks(&self) -> impl Iterator<Item = (NodeId, &Node, &dyn Sink)> {
-        self.graph.ids().filter_map(|id| match &self.graph.node(id).kind {
-            NodeKind::Sink(sink) => Some((id, self.graph.node(id), &**sink)),
-            NodeKind::Source(_) | NodeKind::Operator(_) => None,
-        })
-    }
-
-    /// Commits what sinks prepared: all of it, or as long as a part of it is missing, nothing.
-    async fn commit(&self, mut committables: BTreeMap<NodeId, Vec<Committable>>) -> Result<(), JobError> {
-        let failed = |node: &Node, source| JobError::Commit { sink: node.name.clone(), source };
-        let mut committers = Vec::new();
-        for (id, node, sink) in self.sinks() {
-            let (mut committer, committables) =
-                (sink.committer(&self.env), committables.remove(&id).unwrap_or_default());
-            committer.check(&committables).await.map_err(|source| failed(node, source))?;
-            committers.push((node, committer, committables));
-        }
-        let Some(committing) = self.metrics.commit.begin() else { return Err(JobError::GivenUp) };
-        for (node, mut committer, committables) in committers {
-            committer.commit(committables).await.map_err(|source| failed(node, source))?;
-        }
-        committing.was_last();
         Ok(())
     }
 
-    /// Gives up what was written, after a failure that is worth more than one of this.
-    async fn discard(&self) {
-        let Owner { job, attempt } = self.options.owner.clone();
-        let before = Owner { job, attempt: attempt.next() };
-        for (_, node, sink) in self.sinks() {
-            if let Err(error) = sink.committer(&self.env).sweep(&before).await {
-                tracing::warn!(sink = node.name, %error, "could not remove output of the failed run");
+    /// The job has ended, one way or the other.
+    async fn end(self, outcome: Outcome, committers: &Committers) -> Result<Outcome, JobError> {
+        let end = match &outcome {
+            Outcome::Finished => JobEnd::Finished,
+            Outcome::Cancelled => JobEnd::Cancelled,
+            Outcome::Failed(_) => JobEnd::Failed,
+        };
+        match self.store {
+            // With checkpoints, output of a complete one may be among what is not committed.
+            None if end == JobEnd::Failed => committers.sweep(&self.owner.next_attempt()).await,
+            None => {}
+            Some(store) => {
+                if let Err(error) = store.close(end).await {
+                    let error = crate::error_chain::on_one_line(&error);
+                    tracing::warn!("could not put the end of the job on record: {error}");
+                }
             }
         }
+        Ok(outcome)
     }
+}
+
+fn start_error(job: &JobContext, source: StartError) -> JobError {
+    let settings = job.options.checkpoint.as_ref();
+    JobError::Start { place: settings.map_or_else(String::new, |settings| settings.storage.to_string()), source }
 }
 
 fn failed_node(kind: &str, node: &Node, source: ConnectorError) -> JobError {

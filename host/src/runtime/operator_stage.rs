@@ -14,14 +14,18 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::chain::{Outputs, Stage};
+use super::cut::{CutPart, Held, HeldState};
 use super::error::{Failure, JobError};
 use super::failed_record::{DeadLetter, describe};
 use super::fault_search::FaultSearch;
+use super::load_state::load_state;
 use super::metrics::SubtaskMetrics;
 use super::output::{BATCH_BYTES, BATCH_RECORDS};
+use super::restored::RestoredOperator;
 use super::skip_budget::SkipBudget;
 use crate::clock::Clock;
-use crate::id::{OutputId, SubtaskId};
+use crate::env::Env;
+use crate::id::{CheckpointId, NodeId, OutputId, SubtaskId};
 use crate::operator::{
     Call, CallContext, Collector, EmitMode, EmitSlot, Fault, GuestFault, KeyedState, Limits, OnError, Operator,
     OperatorFactory, Rejection,
@@ -29,6 +33,7 @@ use crate::operator::{
 use crate::protocol::bisection::Step;
 use crate::record::{Batch, Watermark};
 use crate::state::MemoryBackend;
+use crate::state::snapshot::{SnapshotHeader, SnapshotState};
 
 /// A call gets at most this many bytes, unless one record alone is larger.
 const CALL_BYTES: usize = 16 * BATCH_BYTES;
@@ -38,10 +43,15 @@ const RESULT_BYTES: u64 = 16 << 20;
 
 /// An operator, its context and what it sends to.
 pub(super) struct OperatorStage {
+    pub(super) node: NodeId,
     pub(super) subtask: SubtaskId,
     pub(super) factory: Arc<dyn OperatorFactory>,
     pub(super) operator: Box<dyn Operator>,
     pub(super) context: CallContext,
+    /// What snapshots of its state begin with.
+    pub(super) header: SnapshotHeader,
+    /// It had seen the end of its input before the restore, and does not hear of it again.
+    pub(super) finished: bool,
     pub(super) slot: Arc<EmitSlot>,
     pub(super) limits: Limits,
     pub(super) on_error: OnError,
@@ -53,6 +63,7 @@ pub(super) struct OperatorStage {
 
 /// An operator that has not been made yet.
 pub(super) struct OperatorSetup {
+    pub(super) node: NodeId,
     pub(super) subtask: SubtaskId,
     pub(super) factory: Arc<dyn OperatorFactory>,
     pub(super) limits: Limits,
@@ -64,9 +75,12 @@ pub(super) struct OperatorSetup {
     pub(super) max_record_bytes: usize,
     pub(super) state_budget_bytes: u64,
     pub(super) seed: u64,
+    /// The job's name.
+    pub(super) job: String,
+    pub(super) restored: RestoredOperator,
+    pub(super) env: Env,
     pub(super) outputs: Outputs,
     pub(super) metrics: Arc<SubtaskMetrics>,
-    pub(super) clock: Arc<dyn Clock>,
 }
 
 /// How a call failed: by itself, or because what it led to did.
@@ -84,20 +98,59 @@ impl From<Failure> for CallFailure {
 impl OperatorStage {
     /// Makes the first instance and its context.
     pub(super) async fn create(setup: OperatorSetup) -> Result<Self, Failure> {
-        let OperatorSetup { subtask, factory, limits, on_error, outputs, metrics, clock, .. } = setup;
+        let OperatorSetup {
+            node, subtask, factory, limits, on_error, outputs, metrics, key_groups, restored, env, ..
+        } = setup;
+        let clock = Arc::clone(&env.clock);
         let created = factory.create(&subtask).await;
         let operator = created.map_err(|source| operator_failed(&subtask, source))?;
         let descriptor = factory.descriptor();
-        let keyed = descriptor.states.iter().filter(|state| state.kind.is_keyed()).cloned().collect();
-        let backend =
-            MemoryBackend::new(&subtask.node, keyed, setup.key_groups, setup.max_parallelism, setup.state_budget_bytes);
+        let keyed: Vec<_> = descriptor.states.iter().filter(|state| state.kind.is_keyed()).cloned().collect();
+        let header = SnapshotHeader {
+            job: setup.job,
+            node: subtask.node.clone(),
+            subtask: subtask.index,
+            checkpoint: CheckpointId(0),
+            max_parallelism: setup.max_parallelism,
+            first_group: key_groups.start,
+            end_group: key_groups.end,
+            states: SnapshotState::of(&keyed),
+        };
+        let (groups, budget) = (key_groups.clone(), setup.state_budget_bytes);
+        let backend = MemoryBackend::new(&subtask.node, keyed, groups, setup.max_parallelism, budget);
+        let start = clock.monotonic();
+        let loaded = load_state(backend, &restored, key_groups, &env).await;
+        let (backend, bytes) = loaded.map_err(|source| JobError::Restore { subtask: subtask.clone(), source })?;
+        if bytes > 0 {
+            let took = clock.monotonic().saturating_sub(start);
+            tracing::info!(%subtask, bytes, ?took, "read the state back");
+        }
         let state = KeyedState::new(&descriptor.states, Box::new(backend), RESULT_BYTES);
+        metrics.state_bytes.set(state.byte_size());
         let slot = Arc::new(EmitSlot::default());
         let collector = Collector::new(Arc::clone(&slot), &descriptor.side_outputs, setup.max_record_bytes);
-        let context = CallContext::new(subtask.clone(), state, collector, Arc::clone(&clock), setup.seed)
+        let mut context = CallContext::new(subtask.clone(), state, collector, Arc::clone(&clock), setup.seed)
             .with_keyed_inputs(setup.keyed_inputs);
+        if let Some(watermark) = restored.watermark {
+            context.set_watermark(watermark);
+        }
         let skips = SkipBudget::new(limits.skipped_per_minute, Duration::from_secs(60));
-        Ok(Self { subtask, factory, operator, context, slot, limits, on_error, skips, outputs, metrics, clock })
+        Ok(Self {
+            node,
+            subtask,
+            factory,
+            operator,
+            context,
+            header,
+            finished: restored.finished,
+            slot,
+            limits,
+            on_error,
+            skips,
+            outputs,
+            metrics,
+            clock,
+        })
     }
 
     /// Processes records, in as many calls as it takes.
@@ -107,6 +160,7 @@ impl OperatorStage {
         input: u32,
         batch: Batch,
     ) -> Result<Option<Batch>, Failure> {
+        assert!(!self.finished, "{} had seen the end of its input", self.subtask);
         self.metrics.records_in.add(batch.len() as u64);
         if let Some(pieces) = pieces(&batch) {
             for piece in pieces {
@@ -271,18 +325,36 @@ impl OperatorStage {
     /// Lets event time come further.
     pub(super) async fn watermark(&mut self, rest: &mut [Stage], watermark: Watermark) -> Result<(), Failure> {
         self.context.set_watermark(watermark);
-        self.call_without_records(rest, Call::Watermark).await?;
+        if !self.finished {
+            self.call_without_records(rest, Call::Watermark).await?;
+        }
         self.outputs.watermark(watermark).await
     }
 
     /// An input has ended; with the last one the instance ends as well.
     pub(super) async fn end_of_input(&mut self, rest: &mut [Stage], input: u32, remaining: u32) -> Result<(), Failure> {
-        self.call_without_records(rest, Call::EndOfInput { input, remaining }).await?;
+        if !self.finished {
+            self.call_without_records(rest, Call::EndOfInput { input, remaining }).await?;
+        }
         if remaining > 0 {
             return Ok(());
         }
         self.call_without_records(rest, Call::Close).await?;
         self.outputs.end().await
+    }
+
+    /// Passes a barrier on, behind all output, and takes what is held at that point.
+    pub(super) async fn barrier(&mut self, checkpoint: CheckpointId) -> Result<CutPart, Failure> {
+        self.outputs.barrier(checkpoint).await?;
+        Ok(self.cut())
+    }
+
+    /// Takes what is held now.
+    pub(super) fn cut(&mut self) -> CutPart {
+        let header = &self.header;
+        let state = self.context.state.freeze().map(|frozen| HeldState { header: header.clone(), frozen });
+        let held = Held::Operator { watermark: self.context.watermark(), state };
+        CutPart { node: self.node, subtask: self.subtask.clone(), held }
     }
 
     /// Lets go of what is being gathered.

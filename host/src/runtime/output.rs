@@ -1,10 +1,11 @@
 //! The outgoing side of a link: which channels get which records.
 //!
 //! Records gather in one builder per destination and leave when they are many, when the sender would go idle, or when
-//! event time or the end must not overtake them. Sending waits while a channel is full; that wait is backpressure, and
+//! event time, a barrier or the end must not overtake them. Sending waits while a channel is full; that wait is backpressure, and
 //! it is counted.
 //!
-//! What always holds: on every channel a watermark or the end comes behind all records that were emitted before it.
+//! What always holds: on every channel a watermark, a barrier or the end comes behind all records that were emitted
+//! before it.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::metrics::SubtaskMetrics;
 use super::signals::Signals;
 use crate::api::Partition;
 use crate::clock::Clock;
-use crate::id::{OutputId, SubtaskId};
+use crate::id::{CheckpointId, OutputId, SubtaskId};
 use crate::protocol::key_group;
 use crate::record::{Batch, Message, Watermark};
 
@@ -130,6 +131,13 @@ impl OutputEdge {
     pub(super) async fn watermark(&mut self, watermark: Watermark, pressure: &Pressure) -> Result<(), Failure> {
         self.flush(pressure).await?;
         self.destinations.iter_mut().for_each(|to| to.channel.send(Message::Watermark(watermark)));
+        Ok(())
+    }
+
+    /// Sends a barrier behind all records.
+    pub(super) async fn barrier(&mut self, checkpoint: CheckpointId, pressure: &Pressure) -> Result<(), Failure> {
+        self.flush(pressure).await?;
+        self.destinations.iter_mut().for_each(|to| to.channel.send(Message::Barrier(checkpoint)));
         Ok(())
     }
 

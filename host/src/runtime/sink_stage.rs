@@ -1,33 +1,41 @@
 //! A sink at the end of a chain.
+//!
+//! At a barrier the epoch's output is cut off and made durable in the background. It rides in every cut from then on
+//! until its commit is known, so that a checkpoint that is given up strands nothing.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::cut::{CutPart, Held, PreparedEpoch};
 use super::error::{Failure, JobError};
 use super::metrics::SubtaskMetrics;
 use crate::clock::Clock;
-use crate::connectors::{Committable, ConnectorError, SinkWriter};
-use crate::id::{NodeId, SubtaskId};
+use crate::connectors::{ConnectorError, SinkWriter};
+use crate::id::{CheckpointId, NodeId, SubtaskId};
 use crate::record::Batch;
-
-/// What one subtask of a sink has written and made durable, to be committed.
-#[derive(Debug)]
-pub(super) struct Written {
-    pub(super) node: NodeId,
-    pub(super) subtask: u32,
-    pub(super) committables: Vec<Committable>,
-    pub(super) summary: Option<String>,
-}
 
 /// A sink's writer, driven by its subtask.
 pub(super) struct SinkStage {
-    pub(super) node: NodeId,
-    pub(super) subtask: SubtaskId,
-    pub(super) writer: Box<dyn SinkWriter>,
-    pub(super) metrics: Arc<SubtaskMetrics>,
-    pub(super) clock: Arc<dyn Clock>,
+    node: NodeId,
+    subtask: SubtaskId,
+    writer: Box<dyn SinkWriter>,
+    metrics: Arc<SubtaskMetrics>,
+    clock: Arc<dyn Clock>,
+    /// What was cut off and is not known to be committed, by the checkpoint that cut it off, the oldest first.
+    uncommitted: VecDeque<(CheckpointId, PreparedEpoch)>,
 }
 
 impl SinkStage {
+    pub(super) fn new(
+        node: NodeId,
+        subtask: SubtaskId,
+        writer: Box<dyn SinkWriter>,
+        metrics: Arc<SubtaskMetrics>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { node, subtask, writer, metrics, clock, uncommitted: VecDeque::new() }
+    }
+
     pub(super) async fn write(&mut self, batch: Batch) -> Result<Batch, Failure> {
         self.metrics.records_in.add(batch.len() as u64);
         let start = self.clock.monotonic();
@@ -43,10 +51,23 @@ impl SinkStage {
         result.map_err(|source| self.failed(source))
     }
 
-    pub(super) async fn prepare(&mut self) -> Result<Written, Failure> {
+    /// Cuts off what was written since the last cut: for a checkpoint, or for good.
+    pub(super) async fn cut(&mut self, checkpoint: Option<CheckpointId>) -> Result<CutPart, Failure> {
         let prepared = self.writer.prepare().await.map_err(|source| self.failed(source))?;
-        let committables = prepared.await.map_err(|source| self.failed(source))?;
-        Ok(Written { node: self.node, subtask: self.subtask.index, committables, summary: self.writer.summary() })
+        let epoch = PreparedEpoch::new(prepared);
+        let mut epochs: Vec<_> = self.uncommitted.iter().map(|(_, epoch)| epoch.clone()).collect();
+        epochs.push(epoch.clone());
+        // Behind the last cut nothing follows that could carry it once more: its owner keeps it.
+        self.uncommitted.extend(checkpoint.map(|checkpoint| (checkpoint, epoch)));
+        let held = Held::Sink { prepared: epochs, summary: self.writer.summary() };
+        Ok(CutPart { node: self.node, subtask: self.subtask.clone(), held })
+    }
+
+    /// A checkpoint has been committed, and all before it.
+    pub(super) fn committed(&mut self, checkpoint: CheckpointId) {
+        while self.uncommitted.front().is_some_and(|(cut, _)| *cut <= checkpoint) {
+            self.uncommitted.pop_front();
+        }
     }
 
     fn failed(&self, source: ConnectorError) -> Failure {

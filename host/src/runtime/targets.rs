@@ -18,11 +18,11 @@ pub(super) struct Targets {
     _locks: BTreeMap<PathBuf, OutputLock>,
 }
 
-/// Takes the directories, which are made if they are missing.
+/// Takes the directories, which are made if they are missing; with `take_over`, also from another job that has them.
 ///
 /// # Errors
 /// When another job writes into one of them, or a source of this one would read what is written there.
-pub(super) async fn claim(graph: &JobGraph, env: &Env) -> Result<Targets, JobError> {
+pub(super) async fn claim(graph: &JobGraph, env: &Env, take_over: bool) -> Result<Targets, JobError> {
     let (mut sources, mut sinks) = (Vec::new(), Vec::new());
     for node in graph.nodes() {
         match &node.kind {
@@ -34,7 +34,7 @@ pub(super) async fn claim(graph: &JobGraph, env: &Env) -> Result<Targets, JobErr
     let work = move || {
         let mut locks = BTreeMap::new();
         for (name, directory) in sinks {
-            take(directory, &sources, &mut locks).map_err(|source| (name, source))?;
+            take(directory, &sources, take_over, &mut locks).map_err(|source| (name, source))?;
         }
         Ok(Targets { _locks: locks })
     };
@@ -47,6 +47,7 @@ pub(super) async fn claim(graph: &JobGraph, env: &Env) -> Result<Targets, JobErr
 fn take(
     directory: PathBuf,
     sources: &[(String, Arc<dyn Source>)],
+    take_over: bool,
     locks: &mut BTreeMap<PathBuf, OutputLock>,
 ) -> Result<(), ConnectorError> {
     let directory = make(directory)?;
@@ -59,7 +60,7 @@ fn take(
     }
     // Sinks of one job may share a directory, because no two write files of one name.
     if let Entry::Vacant(free) = locks.entry(directory) {
-        let lock = OutputLock::take(free.key())?;
+        let lock = OutputLock::take(free.key(), take_over)?;
         free.insert(lock);
     }
     Ok(())

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use tidegate::id::ChannelId;
+use tidegate::id::{ChannelId, CheckpointId};
 use tidegate::protocol::key_group;
 use tidegate::random::Random;
 use tidegate::record::{Batch, Message, Watermark};
@@ -164,6 +164,7 @@ fn digest(message: &Message) -> (&'static str, u64) {
             ("batch", data ^ batch.len() as u64)
         }
         Message::Watermark(Watermark(time)) => ("watermark", time.cast_unsigned()),
+        Message::Barrier(CheckpointId(id)) => ("barrier", *id),
         Message::EndOfInput => ("end of input", 0),
     }
 }

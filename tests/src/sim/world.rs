@@ -139,6 +139,7 @@ impl World {
             workers: Arc::new(job.clone()),
             control: Arc::new(job.clone()),
             compute: Arc::new(job.clone()),
+            background: Arc::new(job.clone()),
             transport: Arc::new(SimTransport::new(job, self.schedule, Arc::clone(&counters))),
             storage: Arc::new(MemoryOnly),
             seed: self.schedule,

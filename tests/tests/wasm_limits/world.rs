@@ -60,6 +60,7 @@ pub(crate) fn env() -> Env {
         workers: Arc::new(AtOnce),
         control: Arc::new(AtOnce),
         compute: Arc::new(AtOnce),
+        background: Arc::new(tidegate::task::BackgroundThread::start()),
         transport: Arc::new(InProcess),
         storage: Arc::new(MemoryOnly),
         seed: 7,

@@ -23,9 +23,12 @@ use self::scope::Scope;
 use self::values::StagedValues;
 use super::{Fault, GuestFault, RuleViolation, StateDescriptor, StateKind};
 use crate::record::{Batch, Column, Lists, OptionalColumn};
-use crate::state::{StateBackend, StateError, StateIndex};
+use crate::state::{FrozenState, StateBackend, StateError, StateIndex};
 
 pub use scan::{EntryCursor, EntryPage, EntryScan};
+
+/// How many entries that a snapshot left behind are moved back after each call, so that no call waits long for it.
+const MERGED_ENTRIES: usize = 512;
 
 /// The most bytes that one call may stage.
 const STAGED_LIMIT_BYTES: u64 = 256 << 20;
@@ -162,11 +165,6 @@ impl KeyedState {
         Self { states, backend, scope: Scope::new(), result_limit_bytes }
     }
 
-    /// Where what counts is kept: to be frozen, merged and restored between calls.
-    pub fn backend_mut(&mut self) -> &mut dyn StateBackend {
-        &mut *self.backend
-    }
-
     /// Opens the scope of the keys of a batch. There is none without a batch, without keys, or when the records are not
     /// `placed`: then their keys may belong to other subtasks.
     pub(super) fn begin(&mut self, batch: Option<Arc<Batch>>, placed: bool) {
@@ -178,6 +176,8 @@ impl KeyedState {
     pub(super) fn commit(&mut self) -> Result<(), StateError> {
         let outcome = self.write_staged();
         self.abandon();
+        // Whether there is more is seen after the next call.
+        let _ = self.backend.merge(MERGED_ENTRIES);
         outcome
     }
 
@@ -416,6 +416,11 @@ impl KeyedState {
         let entries = state.entries()?;
         scope.check_slots(&scan.slots)?;
         scan::scan(entries, &mut target, scope, scan, resume, limit)
+    }
+
+    /// Takes hold of all that calls have written so far; none when no state belongs to keys. Between two calls only.
+    pub(crate) fn freeze(&mut self) -> Option<Box<dyn FrozenState>> {
+        (!self.backend.states().is_empty()).then(|| self.backend.freeze())
     }
 
     /// The bytes that the backend holds.

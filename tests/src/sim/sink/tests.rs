@@ -12,6 +12,7 @@ fn output_shows_once_it_is_committed() {
         workers: Arc::new(handle.clone()),
         control: Arc::new(handle.clone()),
         compute: Arc::new(handle.clone()),
+        background: Arc::new(handle.clone()),
         transport: Arc::new(tidegate::runtime::channel::InProcess),
         storage: Arc::new(tidegate::checkpoint::MemoryOnly),
         seed: 1,

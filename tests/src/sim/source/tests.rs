@@ -33,6 +33,7 @@ fn env(handle: &Handle, seed: u64) -> Env {
         workers: Arc::new(handle.clone()),
         control: Arc::new(handle.clone()),
         compute: Arc::new(handle.clone()),
+        background: Arc::new(handle.clone()),
         transport: Arc::new(tidegate::runtime::channel::InProcess),
         storage: Arc::new(tidegate::checkpoint::MemoryOnly),
         seed,

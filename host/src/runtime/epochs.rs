@@ -1,0 +1,129 @@
+//! A subtask's side of checkpoints: what it is told, and what becomes of its cuts.
+//!
+//! A cut is made durable in a task of its own while the subtask goes on. At most one is in the making: a newer barrier
+//! means that the older checkpoint was given up.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::cut::Cut;
+use super::error::JobError;
+use super::snapshot::{SaveError, Saved, Snapshots};
+use super::store::{CheckpointStore, PersistError};
+use crate::id::{CheckpointId, NodeId};
+use crate::protocol::coordinator::TaskIndex;
+use crate::task;
+
+/// What the coordinator lets all subtasks know. Only the newest state of things counts, so a notice that is overtaken
+/// by another loses nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Notices {
+    /// This checkpoint was given up, and so was every earlier one that is not complete.
+    pub(super) aborted: Option<CheckpointId>,
+    /// The output of this checkpoint has been committed, and so has that of every earlier one.
+    pub(super) committed: Option<CheckpointId>,
+}
+
+/// What the coordinator hears, of subtasks and of the tasks that act for it.
+pub(super) enum Report {
+    /// A task's part of a checkpoint is durable.
+    Acknowledged { task: TaskIndex, checkpoint: CheckpointId, saved: Vec<Saved> },
+    /// A task's part of a checkpoint could not be made durable.
+    Declined { task: TaskIndex, checkpoint: CheckpointId, source: SaveError },
+    /// What a task held in the end is durable.
+    Ended { task: TaskIndex, saved: Vec<Saved> },
+    /// Something is not durable that no later checkpoint can make up for.
+    Failed(SaveError),
+    /// What the enumerators told, unless one is gone.
+    Enumerators { checkpoint: CheckpointId, states: Option<Vec<(NodeId, Vec<u8>)>> },
+    /// The metadata and the record of a checkpoint were written, or not.
+    Persisted { checkpoint: CheckpointId, store: Box<CheckpointStore>, outcome: Result<(), PersistError> },
+    /// What sinks had prepared for a checkpoint was committed, or not.
+    Committed { checkpoint: CheckpointId, outcome: Result<(), JobError> },
+}
+
+/// What a job with checkpoints gives to each of its subtasks.
+#[derive(Clone)]
+pub(super) struct EpochLink {
+    pub(super) notices: watch::Receiver<Notices>,
+    pub(super) reports: mpsc::UnboundedSender<Report>,
+    pub(super) snapshots: Arc<Snapshots>,
+    /// The attempt is over before its end: no cut need become durable.
+    pub(super) over: CancellationToken,
+}
+
+/// A subtask's side of checkpoints; without a link when the job has none.
+pub(super) struct Epochs {
+    task: TaskIndex,
+    link: Option<EpochLink>,
+    /// The last checkpoint whose barrier was passed on, and what ends the making of its cut.
+    last: Option<(CheckpointId, CancellationToken)>,
+}
+
+impl Epochs {
+    pub(super) fn new(task: TaskIndex, link: Option<EpochLink>) -> Self {
+        Self { task, link, last: None }
+    }
+
+    /// What is new; none when nothing is.
+    pub(super) fn news(&mut self) -> Option<Notices> {
+        let notices = &mut self.link.as_mut()?.notices;
+        // A coordinator that is gone has nothing to tell any more.
+        let changed = notices.has_changed().unwrap_or(false);
+        changed.then(|| *notices.borrow_and_update())
+    }
+
+    /// Waits for what is new, for ever if there are no checkpoints.
+    pub(super) async fn wait_for_news(&mut self) -> Notices {
+        if let Some(link) = &mut self.link
+            && link.notices.changed().await.is_ok()
+        {
+            return *link.notices.borrow_and_update();
+        }
+        std::future::poll_fn(|_: &mut Context<'_>| Poll::Pending).await
+    }
+
+    /// A checkpoint was given up, and all before it: its cut need not become durable.
+    pub(super) fn abort(&mut self, checkpoint: CheckpointId) {
+        if let Some((last, making)) = &self.last
+            && *last <= checkpoint
+        {
+            making.cancel();
+        }
+    }
+
+    /// The last checkpoint whose barrier was passed on. What the task holds at its end can stand for later ones only:
+    /// who received that barrier counts on what the task held then.
+    pub(super) fn last_barrier(&self) -> Option<CheckpointId> {
+        self.last.as_ref().map(|(last, _)| *last)
+    }
+
+    /// Makes a cut durable in the background, and tells the coordinator.
+    pub(super) fn save(&mut self, checkpoint: CheckpointId, cut: Cut) {
+        let link = self.link.as_ref().expect("barriers come from a coordinator");
+        let making = link.over.child_token();
+        if let Some((_, older)) = self.last.replace((checkpoint, making.clone())) {
+            older.cancel();
+        }
+        let (task, reports) = (self.task, link.reports.clone());
+        let snapshots = Arc::clone(&link.snapshots);
+        let control = Arc::clone(&snapshots.env.control);
+        let saving = async move {
+            let saved = snapshots.save(checkpoint, cut, &making).await;
+            let report = match saved {
+                // Given up.
+                None => return,
+                Some(Ok(saved)) => Report::Acknowledged { task, checkpoint, saved },
+                // What a sink wrote is lost with its file: no later checkpoint can carry it.
+                Some(Err(source @ SaveError::Sink { .. })) => Report::Failed(source),
+                Some(Err(source)) => Report::Declined { task, checkpoint, source },
+            };
+            // A coordinator that is gone has ended its attempt.
+            let _ = reports.send(report);
+        };
+        drop(task::spawn(&*control, format!("{checkpoint} of task {}", task.0), saving));
+    }
+}
