@@ -19,4 +19,4 @@ pub use crate::checkpoint::storage::StorageLocation;
 pub use crate::protocol::alignment::Mode as CheckpointMode;
 pub use crate::protocol::restart::RestartSettings;
 pub use crate::protocol::retention::Retention;
-pub use crate::runtime::{JobError, JobOptions, JobReport, Outcome};
+pub use crate::runtime::{JobError, JobOptions, JobReport, Left, Outcome};

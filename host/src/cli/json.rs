@@ -6,7 +6,7 @@ use super::exit::Failure;
 use super::numbers::rate;
 use super::progress::{Interval, Role, Snapshot};
 use super::stdout;
-use crate::api::{JobReport, Outcome};
+use crate::api::{JobReport, Left, Outcome};
 use crate::error_chain::links;
 use crate::operator::{Metric, Summary, UserMetrics};
 
@@ -77,6 +77,10 @@ pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot) -> Value {
         "records_read": last.records_read(),
         "records_written": last.records_written(),
         "records_per_s": rate(last.records_read(), report.elapsed),
+        "checkpoint": match report.left {
+            Left::Checkpoint(checkpoint) => Some(checkpoint.0),
+            Left::NoCheckpoints | Left::Nothing => None,
+        },
         "nodes": nodes,
     })
 }

@@ -43,13 +43,17 @@ is cancelled or is killed, unless [checkpoint] retain says otherwise; a run that
   --fresh        starts from nothing. Needed beside checkpoints of the same job, which no run forgets in silence.
   --from PATH    goes on from a checkpoint (or savepoint) of your choice, of this job or of another one with the same
                  nodes. State belongs to the name of a node and its states, whatever else has changed, parallelism too.
+  --rename OLD=NEW   with --resume or --from: the node that is called NEW now was called OLD then.
   --allow-non-restored-state   with --resume or --from: state that no node claims is dropped instead of refused. It is
-                 for operators that were removed or renamed on purpose.
+                 for operators that were removed on purpose.
+  --takeover     takes the job over from a process that still has it, but hangs or cannot be reached. If that one wakes
+                 up, it finds out, ends with an error and commits nothing more.
 
 On a terminal, progress is drawn on stderr. Otherwise the command says nothing but warnings, errors and, at the end, a
-summary. Ctrl-C, SIGTERM or SIGHUP (unless it is ignored, as with nohup) cancels the job in good order and commits what
-was written; a second one ends the process at once, with exit code 130, and commits no more. A commit that has begun is
-waited for all the same, unless a third one comes.
+summary. Ctrl-C, SIGTERM or SIGHUP (unless it is ignored, as with nohup) cancels the job in good order. Without checkpoints
+that commits what was written; with them, what was written since the last one is not shown, and comes again with --resume.
+A second one ends the process at once, with exit code 130, and commits no more. A commit that has begun is waited for all
+the same, unless a third one comes.
 
 With --json, stdout gets one JSON object a line, and stderr only warnings and errors. Once a second:
   {\"event\":\"progress\",\"job\":...,\"elapsed_s\":...,\"records_read\":...,\"records_per_s\":...,\"percent\":... or null,
@@ -57,8 +61,8 @@ With --json, stdout gets one JSON object a line, and stderr only warnings and er
    \"skipped\":...,\"dead_letters\":...,\"state_bytes\":...,\"metrics\":{...},\"backpressure_percent\":...},...]}
 and at the end:
   {\"event\":\"summary\",\"job\":...,\"outcome\":\"finished|cancelled|failed\",\"errors\":[...],\"elapsed_s\":...,
-   \"records_read\":...,\"records_written\":...,\"records_per_s\":...,\"nodes\":[as above, without backpressure_percent;
-   for sinks \"summaries\":[...]]}
+   \"records_read\":...,\"records_written\":...,\"records_per_s\":...,\"checkpoint\":the one to go on from or null,
+   \"nodes\":[as above, without backpressure_percent; for sinks \"summaries\":[...]]}
 Metrics are what operators report about themselves, all subtasks together: {\"name\":{\"kind\":\"counter|gauge\",\"value\":...}
 or {\"kind\":\"histogram\",\"count\":...,\"sum\":...,\"min\":...,\"max\":...}}. A job that was not started has a summary, too.
 
@@ -97,6 +101,14 @@ pub(super) struct RunArguments {
     /// Drops state for which the job has no operator any more, which is an error otherwise.
     #[arg(long, requires = "restoring")]
     allow_non_restored_state: bool,
+
+    /// Tells that a node of the checkpoint is called otherwise now; may be repeated.
+    #[arg(long, value_name = "OLD=NEW", requires = "restoring", value_parser = rename)]
+    rename: Vec<(String, String)>,
+
+    /// Takes the job over from a process that still has it, but hangs.
+    #[arg(long)]
+    takeover: bool,
 
     /// Writes progress and the summary as JSON lines to stdout.
     #[arg(long)]
@@ -144,10 +156,20 @@ fn load_and_run(arguments: &RunArguments, screen: &Screen, job: &mut Option<Stri
         let options = JobOptions {
             start,
             allow_non_restored_state: arguments.allow_non_restored_state,
+            renames: arguments.rename.clone(),
+            take_over: arguments.takeover,
             ..file.options(owner(env))
         };
         run_job(&file, options, env, engine, &show).await
     })
+}
+
+/// Reads the argument of `--rename`.
+fn rename(argument: &str) -> Result<(String, String), &'static str> {
+    match argument.split_once('=') {
+        Some((old, new)) if !old.is_empty() && !new.is_empty() => Ok((old.to_owned(), new.to_owned())),
+        _ => Err("write the old name, an equals sign and the new name, as in count=counter"),
+    }
 }
 
 /// Where from the job is to start.

@@ -3,7 +3,7 @@
 use super::exit::chain;
 use super::numbers::{grouped, rate, size, time};
 use super::progress::{NodeSnapshot, Role, Snapshot, given_up};
-use crate::api::{JobError, JobReport, Outcome};
+use crate::api::{JobError, JobReport, Left, Outcome};
 use crate::operator::{Metric, Summary};
 
 /// How many metrics of one operator are shown.
@@ -18,7 +18,11 @@ pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot, at_once: &
     let (error, first) = match &report.outcome {
         Outcome::Finished => (None, format!("{job} finished after {elapsed}: {counts}")),
         Outcome::Cancelled => {
-            (None, format!("{job} cancelled after {elapsed}: {counts}; what was written until then was committed"))
+            let committed = match report.left {
+                Left::NoCheckpoints => "what was written until then was committed".to_owned(),
+                left => committed_of(left),
+            };
+            (None, format!("{job} cancelled after {elapsed}: {counts}; {committed}"))
         }
         Outcome::Failed(error) => {
             let stays = if at_once.is_empty() {
@@ -27,8 +31,8 @@ pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot, at_once: &
                 format!(", but what {} wrote stays", at_once.join(", "))
             };
             let committed = match error {
-                JobError::Commit { .. } => "the commit broke off, so a part of the output may be committed",
-                _ => "nothing was committed",
+                JobError::Commit { .. } => "the commit broke off, so a part of the output may be committed".to_owned(),
+                _ => committed_of(report.left),
             };
             (Some(chain(error)), format!("{job} failed after {elapsed}: {counts}; {committed}{stays}"))
         }
@@ -40,6 +44,17 @@ pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot, at_once: &
         lines.extend(own_metrics(node));
     }
     lines.join("\n") + "\n"
+}
+
+/// What of the output is committed when a job did not come to its end.
+fn committed_of(left: Left) -> String {
+    match left {
+        Left::NoCheckpoints => "nothing was committed".to_owned(),
+        Left::Nothing => "what came behind the last checkpoint was not committed, and no checkpoint is left".to_owned(),
+        Left::Checkpoint(checkpoint) => {
+            format!("output up to {checkpoint} is committed; --resume goes on from there")
+        }
+    }
 }
 
 fn what_it_did(node: &NodeSnapshot, report: &JobReport) -> String {

@@ -106,6 +106,7 @@ impl JobFile {
             state_budget_bytes: self.state_budget.0,
             checkpoint: self.checkpoint.clone(),
             restart: self.restart.clone(),
+            job_file: self.whole.text().to_owned(),
             ..JobOptions::new(owner)
         }
     }

@@ -49,6 +49,14 @@ pub(super) enum Layer {
 }
 
 impl Origin {
+    /// The text of the file, if it is one.
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::File { file, .. } => &file.text,
+            Self::Set { .. } => "",
+        }
+    }
+
     /// Who says it, given the job file.
     pub(super) fn layer(&self, job: &Arc<SourceText>) -> Layer {
         match self {

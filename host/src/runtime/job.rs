@@ -26,7 +26,7 @@ use super::targets;
 use crate::api::{CheckpointSettings, JobGraph, Node, NodeKind, StartMode};
 use crate::connectors::{Committable, ConnectorError, SplitEnumerator, TargetStart};
 use crate::env::Env;
-use crate::id::{NodeId, Owner, SubtaskId};
+use crate::id::{CheckpointId, NodeId, Owner, SubtaskId};
 use crate::protocol::alignment::Mode;
 use crate::protocol::coordinator::CheckpointRules;
 use crate::protocol::restart::{Decision, RestartSettings, RestartState};
@@ -91,9 +91,22 @@ pub enum Outcome {
     Failed(JobError),
 }
 
+/// What there is to go on from when a job has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// The job takes no checkpoints.
+    NoCheckpoints,
+    /// Nothing: it finished, came to no checkpoint, or was not to keep any.
+    Nothing,
+    /// This checkpoint. Output up to it is committed, and none behind it.
+    Checkpoint(CheckpointId),
+}
+
 /// What a job did, in the end.
 #[derive(Debug)]
 pub struct JobReport {
+    /// What there is to go on from.
+    pub left: Left,
     /// How it ended.
     pub outcome: Outcome,
     /// From start to end.
@@ -158,14 +171,19 @@ impl Job {
     pub(crate) async fn run(self) -> JobReport {
         let start = self.context.env.clock.monotonic();
         let mut summaries = Vec::new();
-        let outcome = match self.run_to_outcome(&mut summaries).await {
+        let mut left = if self.context.options.checkpoint.is_some() { Left::Nothing } else { Left::NoCheckpoints };
+        let outcome = match self.run_to_outcome(&mut summaries, &mut left).await {
             Ok(outcome) => outcome,
             Err(error) => Outcome::Failed(error),
         };
-        JobReport { outcome, elapsed: self.context.env.clock.monotonic().saturating_sub(start), summaries }
+        JobReport { left, outcome, elapsed: self.context.env.clock.monotonic().saturating_sub(start), summaries }
     }
 
-    async fn run_to_outcome(&self, summaries: &mut Vec<(String, String)>) -> Result<Outcome, JobError> {
+    async fn run_to_outcome(
+        &self,
+        summaries: &mut Vec<(String, String)>,
+        left: &mut Left,
+    ) -> Result<Outcome, JobError> {
         let JobContext { graph, env, options, .. } = &self.context;
         // Held until the job has ended.
         let _targets = targets::claim(graph, env, options.take_over).await?;
@@ -177,13 +195,21 @@ impl Job {
                     committers.commit(committables).await?;
                     return Ok(Outcome::Finished);
                 }
-                Opened::Ready { store, restored } => Life { owner: store.owner(), store: Some(*store), restored },
+                Opened::Ready { store, restored } => {
+                    if options.start == StartMode::Resume && !restored.is_some() {
+                        tracing::warn!(
+                            job = graph.name(),
+                            "there is no checkpoint to go on from: the job starts from nothing"
+                        );
+                    }
+                    Life { owner: store.owner(), store: Some(*store), restored }
+                }
             },
         };
         let mut restarts = RestartState::new(options.restart.clone());
         loop {
             let error = match self.attempt(&mut life, &committers, summaries).await {
-                Ok(outcome) => return life.end(outcome, &committers).await,
+                Ok(outcome) => return life.end(outcome, &committers, left).await,
                 Err(error) => error,
             };
             let jitter = Random::for_purpose(self.context.seed, "restart", &[life.owner.attempt.number.into()]).unit();
@@ -197,7 +223,7 @@ impl Job {
                     }
                 },
             };
-            let Some(after) = after else { return life.end(Outcome::Failed(error), &committers).await };
+            let Some(after) = after else { return life.end(Outcome::Failed(error), &committers, left).await };
             let cause = crate::error_chain::on_one_line(&error);
             tracing::warn!(
                 job = graph.name(),
@@ -206,7 +232,7 @@ impl Job {
             );
             let stopped = Signals::new(self.stop.clone()).unless_stopped(env.clock.sleep(after)).await.is_err();
             if stopped {
-                return life.end(Outcome::Cancelled, &committers).await;
+                return life.end(Outcome::Cancelled, &committers, left).await;
             }
             life.next_attempt(&self.context).await?;
         }
@@ -355,7 +381,7 @@ impl Life {
     }
 
     /// The job has ended, one way or the other.
-    async fn end(self, outcome: Outcome, committers: &Committers) -> Result<Outcome, JobError> {
+    async fn end(self, outcome: Outcome, committers: &Committers, left: &mut Left) -> Result<Outcome, JobError> {
         let end = match &outcome {
             Outcome::Finished => JobEnd::Finished,
             Outcome::Cancelled => JobEnd::Cancelled,
@@ -366,6 +392,7 @@ impl Life {
             None if end == JobEnd::Failed => committers.sweep(&self.owner.next_attempt()).await,
             None => {}
             Some(store) => {
+                *left = store.left_after(end).map_or(Left::Nothing, Left::Checkpoint);
                 if let Err(error) = store.close(end).await {
                     let error = crate::error_chain::on_one_line(&error);
                     tracing::warn!("could not put the end of the job on record: {error}");

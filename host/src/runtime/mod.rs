@@ -34,7 +34,7 @@ mod targets;
 
 pub use error::JobError;
 pub(crate) use job::Job;
-pub use job::{JobOptions, JobReport, Outcome};
+pub use job::{JobOptions, JobReport, Left, Outcome};
 pub use load_state::LoadError;
 pub use restored::RestoreError;
 pub use snapshot::SaveError;

@@ -316,6 +316,11 @@ impl CheckpointStore {
         drop(task::spawn(&*self.env.control, "delete subsumed checkpoints", deleting));
     }
 
+    /// The checkpoint that a job can go on from after such an end.
+    pub(super) fn left_after(&self, end: JobEnd) -> Option<CheckpointId> {
+        self.kept.last().map(|metadata| metadata.checkpoint).filter(|_| self.settings.retain.keeps_after(end))
+    }
+
     /// The job ends: says so in the log, and deletes what is not to be kept.
     pub(super) async fn close(mut self, end: JobEnd) -> Result<(), PersistError> {
         let keeps = self.settings.retain.keeps_after(end);
