@@ -3,6 +3,9 @@
 //! A generator makes lines, the two operators of the example parse and sum them, and a blackhole takes the sums. Time is
 //! that of all threads of the process, so that a busy machine does not count; the share of each node is the time in
 //! which its calls ran, and the rest is exchange, scheduling and the engine's own threads. The fastest of several runs is printed.
+//!
+//! Then the same job runs with and without a checkpoint each second, in turns, and what that costs is printed: of the time
+//! of all threads, and of the time on the clock, which a busy machine spoils.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,7 +15,8 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::time::{ClockId, clock_gettime};
 use tidegate::api::{
-    InputSpec, JobGraph, JobGraphBuilder, JobOptions, NodeKind, NodeSpec, OperatorNode, Outcome, Partition,
+    CheckpointSettings, InputSpec, JobGraph, JobGraphBuilder, JobOptions, NodeKind, NodeSpec, OperatorNode, Outcome,
+    Partition, StorageLocation,
 };
 use tidegate::connectors::registry;
 use tidegate::env::Env;
@@ -25,6 +29,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const RECORDS: u64 = 5_000_000;
 const RUNS: u64 = 3;
+
+/// The job with and without checkpoints: long enough for several of them.
+const CHECKPOINTED_RECORDS: u64 = 40_000_000;
+const CHECKPOINTED_KEYS: u64 = 100_000;
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
@@ -45,8 +54,8 @@ async fn operator(engine: &WasmEngine, env: &Env, name: &str) -> anyhow::Result<
     Ok(NodeKind::Operator(OperatorNode { factory, limits: Limits::default(), on_error: OnError::Fail }))
 }
 
-async fn graph(engine: &WasmEngine, env: &Env, keys: u64) -> anyhow::Result<JobGraph> {
-    let settings = format!("kind = \"keyed-uniform\"\nformat = \"line\"\nkeys = {keys}\nrecords = {RECORDS}");
+async fn graph(engine: &WasmEngine, env: &Env, keys: u64, records: u64) -> anyhow::Result<JobGraph> {
+    let settings = format!("kind = \"keyed-uniform\"\nformat = \"line\"\nkeys = {keys}\nrecords = {records}");
     let source = registry::source("generator", settings.parse::<toml::Table>()?, Path::new("."))?;
     let sink = registry::sink("blackhole", toml::Table::new(), Path::new("."))?;
     let node = |name: &str, kind, input: Option<(&str, Partition)>| NodeSpec {
@@ -70,7 +79,7 @@ async fn graph(engine: &WasmEngine, env: &Env, keys: u64) -> anyhow::Result<JobG
 async fn measure(engine: &WasmEngine, env: &Env, keys: u64) -> anyhow::Result<()> {
     let mut best: Option<(Duration, Vec<(String, Duration)>)> = None;
     for run in 0..RUNS {
-        let graph = graph(engine, env, keys).await?;
+        let graph = graph(engine, env, keys, RECORDS).await?;
         let start = cpu();
         let mut job = tidegate::api::start(
             graph,
@@ -103,6 +112,51 @@ async fn measure(engine: &WasmEngine, env: &Env, keys: u64) -> anyhow::Result<()
     Ok(())
 }
 
+/// Runs the job once; the time of all threads and that on the clock, and how many checkpoints there were.
+async fn run_once(engine: &WasmEngine, env: &Env, storage: Option<&Path>) -> anyhow::Result<(Duration, Duration, u64)> {
+    let graph = graph(engine, env, CHECKPOINTED_KEYS, CHECKPOINTED_RECORDS).await?;
+    let checkpoint = storage
+        .map(|storage| CheckpointSettings::new(CHECKPOINT_INTERVAL, StorageLocation::Directory(storage.to_owned())));
+    let owner = Owner { job: "bench".to_owned(), attempt: Attempt::first(1) };
+    let options = JobOptions { checkpoint, ..JobOptions::new(owner) };
+    let (start, clock) = (cpu(), env.clock.monotonic());
+    let mut job = tidegate::api::start(graph, env.clone(), options);
+    if let Outcome::Failed(error) = job.wait().await?.outcome {
+        return Err(error.into());
+    }
+    let times = (cpu() - start, env.clock.monotonic() - clock);
+    // A record for the claim, one for the end, and one for each checkpoint, the last of which is made behind the end.
+    let records = storage.map_or(Ok(0), count_records)?;
+    Ok((times.0, times.1, records.saturating_sub(3)))
+}
+
+fn count_records(storage: &Path) -> anyhow::Result<u64> {
+    let job = std::fs::read_dir(storage)?.next().context("a job's directory")??.path();
+    Ok(std::fs::read_dir(job.join("log"))?.count() as u64)
+}
+
+async fn measure_checkpoints(engine: &WasmEngine, env: &Env) -> anyhow::Result<()> {
+    let mut best = [(Duration::MAX, Duration::MAX); 2];
+    let mut checkpoints = 0;
+    for _ in 0..RUNS {
+        for (with, best) in best.iter_mut().enumerate() {
+            let storage = tempfile::TempDir::new()?;
+            let (cpu, clock, count) = run_once(engine, env, (with == 1).then(|| storage.path())).await?;
+            *best = (best.0.min(cpu), best.1.min(clock));
+            checkpoints = checkpoints.max(count);
+        }
+    }
+    let percent = |without: Duration, with: Duration| 100.0 * without.as_secs_f64() / with.as_secs_f64();
+    let [without, with] = best;
+    println!(
+        "{CHECKPOINTED_KEYS:>9} keys, {checkpoints} checkpoints in {:.1} s: {:.1} % of the throughput without by the clock, {:.1} % by processor time",
+        with.1.as_secs_f64(),
+        percent(without.1, with.1),
+        percent(without.0, with.0),
+    );
+    Ok(())
+}
+
 fn main() -> ExitCode {
     let build = || tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let run = || -> anyhow::Result<()> {
@@ -112,6 +166,7 @@ fn main() -> ExitCode {
         for keys in [1_000, 100_000, 1_000_000] {
             control.block_on(measure(&engine, &env, keys))?;
         }
+        control.block_on(measure_checkpoints(&engine, &env))?;
         Ok(())
     };
     match run() {
