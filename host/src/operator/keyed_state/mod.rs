@@ -27,7 +27,8 @@ use crate::state::{FrozenState, StateBackend, StateError, StateIndex};
 
 pub use scan::{EntryCursor, EntryPage, EntryScan};
 
-/// How many entries that a snapshot left behind are moved back after each call, so that no call waits long for it.
+/// How many entries that a snapshot left behind are moved back after each call, so that no call waits long for it; as
+/// many as the call had records, if those are more. Until they are moved, each access looks in two places.
 const MERGED_ENTRIES: usize = 512;
 
 /// The most bytes that one call may stage.
@@ -175,9 +176,10 @@ impl KeyedState {
     /// Applies what was staged and closes the scope.
     pub(super) fn commit(&mut self) -> Result<(), StateError> {
         let outcome = self.write_staged();
+        let records = self.scope.records();
         self.abandon();
         // Whether there is more is seen after the next call.
-        let _ = self.backend.merge(MERGED_ENTRIES);
+        let _ = self.backend.merge(records.max(MERGED_ENTRIES));
         outcome
     }
 

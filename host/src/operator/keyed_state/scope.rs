@@ -55,6 +55,11 @@ impl Scope {
         self.resolved = false;
     }
 
+    /// How many records the call is about.
+    pub(super) fn records(&self) -> usize {
+        self.batch.as_ref().map_or(0, |batch| batch.len())
+    }
+
     /// The slot of each record; none when they have no keys.
     pub(super) fn slots(&mut self) -> Result<&[u32], RuleViolation> {
         match &self.batch {
