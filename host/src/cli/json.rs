@@ -79,7 +79,7 @@ pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot) -> Value {
         "records_per_s": rate(last.records_read(), report.elapsed),
         "checkpoint": match report.left {
             Left::Checkpoint(checkpoint) => Some(checkpoint.0),
-            Left::NoCheckpoints | Left::Nothing => None,
+            Left::Unknown | Left::NoCheckpoints | Left::Nothing => None,
         },
         "nodes": nodes,
     })

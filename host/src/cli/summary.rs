@@ -49,6 +49,7 @@ pub(super) fn summary(job: &str, report: &JobReport, last: &Snapshot, at_once: &
 /// What of the output is committed when a job did not come to its end.
 fn committed_of(left: Left) -> String {
     match left {
+        Left::Unknown => "nothing was run".to_owned(),
         Left::NoCheckpoints => "nothing was committed".to_owned(),
         Left::Nothing => "what came behind the last checkpoint was not committed, and no checkpoint is left".to_owned(),
         Left::Checkpoint(checkpoint) => {

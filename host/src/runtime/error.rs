@@ -133,7 +133,13 @@ impl JobError {
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Persist { source, .. } => matches!(source, PersistError::Fenced { .. }),
-            Self::Start { .. } | Self::NoKeys { .. } | Self::GivenUp => true,
+            Self::Start { source, .. } => match source {
+                StartError::Storage(_) | StartError::Log(_) | StartError::Load(_) => false,
+                StartError::Directory(_) | StartError::Lock(_) | StartError::Claim(_) | StartError::Restore { .. } => {
+                    true
+                }
+            },
+            Self::NoKeys { .. } | Self::GivenUp => true,
             Self::Operator { .. }
             | Self::TooManySkipped { .. }
             | Self::Connector { .. }

@@ -94,6 +94,8 @@ pub enum Outcome {
 /// What there is to go on from when a job has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
+    /// What there was before: the job did not start.
+    Unknown,
     /// The job takes no checkpoints.
     NoCheckpoints,
     /// Nothing: it finished, came to no checkpoint, or was not to keep any.
@@ -171,7 +173,7 @@ impl Job {
     pub(crate) async fn run(self) -> JobReport {
         let start = self.context.env.clock.monotonic();
         let mut summaries = Vec::new();
-        let mut left = if self.context.options.checkpoint.is_some() { Left::Nothing } else { Left::NoCheckpoints };
+        let mut left = Left::Unknown;
         let outcome = match self.run_to_outcome(&mut summaries, &mut left).await {
             Ok(outcome) => outcome,
             Err(error) => Outcome::Failed(error),
@@ -185,14 +187,17 @@ impl Job {
         left: &mut Left,
     ) -> Result<Outcome, JobError> {
         let JobContext { graph, env, options, .. } = &self.context;
-        // Held until the job has ended.
-        let _targets = targets::claim(graph, env, options.take_over).await?;
         let committers = Arc::new(Committers::new(graph, env, &self.context.metrics));
         let mut life = match &options.checkpoint {
-            None => Life { store: None, restored: self.restored().await?, owner: options.owner.clone() },
+            None => {
+                let restored = self.restored().await?;
+                Life { store: None, restored, owner: options.owner.clone(), failed: false }
+            }
             Some(settings) => match self.open(settings).await? {
                 Opened::Finished(committables) => {
+                    tracing::warn!(job = graph.name(), "the job had finished before: there is nothing left to do");
                     committers.commit(committables).await?;
+                    *left = Left::Nothing;
                     return Ok(Outcome::Finished);
                 }
                 Opened::Ready { store, restored } => {
@@ -202,39 +207,55 @@ impl Job {
                             "there is no checkpoint to go on from: the job starts from nothing"
                         );
                     }
-                    Life { owner: store.owner(), store: Some(*store), restored }
+                    Life { owner: store.owner(), store: Some(*store), restored, failed: false }
                 }
             },
         };
+        *left = life.left();
+        // Held until the job has ended.
+        let _targets = targets::claim(graph, env, options.take_over).await?;
         let mut restarts = RestartState::new(options.restart.clone());
+        let mut started = false;
         loop {
-            let error = match self.attempt(&mut life, &committers, summaries).await {
+            let error = match self.attempt(&mut life, &committers, &mut started, summaries).await {
                 Ok(outcome) => return life.end(outcome, &committers, left).await,
+                // What prevents the first start is for whoever started the job, at once. Nothing was touched.
+                Err(error) if !started => return Err(error),
                 Err(error) => error,
             };
-            let jitter = Random::for_purpose(self.context.seed, "restart", &[life.owner.attempt.number.into()]).unit();
-            let after = match error.is_final() || self.stop.is_cancelled() {
-                true => None,
-                false => match restarts.failed(env.clock.monotonic(), jitter) {
-                    Decision::Restart { after } => Some(after),
-                    Decision::GiveUp(reason) => {
-                        tracing::debug!(job = graph.name(), "{reason}");
-                        None
-                    }
-                },
+            let Some(after) = self.restarts_after(&error, &mut restarts, life.owner.attempt) else {
+                return life.end(Outcome::Failed(error), &committers, left).await;
             };
-            let Some(after) = after else { return life.end(Outcome::Failed(error), &committers, left).await };
-            let cause = crate::error_chain::on_one_line(&error);
-            tracing::warn!(
-                job = graph.name(),
-                "attempt {} failed: {cause}; restarting in {after:?}",
-                life.owner.attempt
-            );
             let stopped = Signals::new(self.stop.clone()).unless_stopped(env.clock.sleep(after)).await.is_err();
             if stopped {
                 return life.end(Outcome::Cancelled, &committers, left).await;
             }
-            life.next_attempt(&self.context).await?;
+            life.failed = true;
+        }
+    }
+
+    /// How long after a failure the next attempt begins; none if there is none.
+    fn restarts_after(
+        &self,
+        error: &JobError,
+        restarts: &mut RestartState,
+        attempt: crate::id::Attempt,
+    ) -> Option<Duration> {
+        if error.is_final() || self.stop.is_cancelled() {
+            return None;
+        }
+        let JobContext { graph, env, seed, .. } = &self.context;
+        let jitter = Random::for_purpose(*seed, "restart", &[attempt.run, attempt.number.into()]).unit();
+        match restarts.failed(env.clock.monotonic(), jitter) {
+            Decision::Restart { after } => {
+                let cause = crate::error_chain::on_one_line(error);
+                tracing::warn!(job = graph.name(), "attempt {attempt} failed: {cause}; restarting in {after:?}");
+                Some(after)
+            }
+            Decision::GiveUp(reason) => {
+                tracing::info!(job = graph.name(), "{reason}");
+                None
+            }
         }
     }
 
@@ -258,9 +279,16 @@ impl Job {
         &self,
         life: &mut Life,
         committers: &Arc<Committers>,
+        started: &mut bool,
         summaries: &mut Vec<(String, String)>,
     ) -> Result<Outcome, JobError> {
         let JobContext { graph, env, .. } = &self.context;
+        if std::mem::take(&mut life.failed) {
+            // Should this fail, it is to be done again.
+            life.failed = true;
+            life.next_attempt(&self.context).await?;
+            life.failed = false;
+        }
         // Input first: where it is missing, what an earlier run wrote must stay.
         let enumerators = self.start_enumerators(&life.restored).await?;
         let start = if life.restored.is_some() { TargetStart::Restored } else { TargetStart::Fresh };
@@ -272,6 +300,7 @@ impl Job {
                 first.push((id, committables.map_err(|source| failed_node("sink", node, source))?));
             }
         }
+        *started = true;
         // What the checkpoint holds is output already: its record was the commit, and this only makes it seen.
         committers.commit(life.restored.committables()).await?;
         committers.sweep(&life.owner).await;
@@ -365,9 +394,19 @@ struct Life {
     /// What the next attempt starts from.
     restored: Restored,
     owner: Owner,
+    /// The last attempt has failed, and the next one has not begun.
+    failed: bool,
 }
 
 impl Life {
+    /// What there is to go on from if nothing more happens.
+    fn left(&self) -> Left {
+        match &self.store {
+            None => Left::NoCheckpoints,
+            Some(store) => store.newest().map_or(Left::Nothing, Left::Checkpoint),
+        }
+    }
+
     /// Turns to the next attempt, from the last complete checkpoint.
     async fn next_attempt(&mut self, job: &JobContext) -> Result<(), JobError> {
         match &mut self.store {
@@ -392,7 +431,8 @@ impl Life {
             None if end == JobEnd::Failed => committers.sweep(&self.owner.next_attempt()).await,
             None => {}
             Some(store) => {
-                *left = store.left_after(end).map_or(Left::Nothing, Left::Checkpoint);
+                let keeps = store.keeps_after(end);
+                *left = store.newest().filter(|_| keeps).map_or(Left::Nothing, Left::Checkpoint);
                 if let Err(error) = store.close(end).await {
                     let error = crate::error_chain::on_one_line(&error);
                     tracing::warn!("could not put the end of the job on record: {error}");

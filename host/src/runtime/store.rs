@@ -316,9 +316,14 @@ impl CheckpointStore {
         drop(task::spawn(&*self.env.control, "delete subsumed checkpoints", deleting));
     }
 
-    /// The checkpoint that a job can go on from after such an end.
-    pub(super) fn left_after(&self, end: JobEnd) -> Option<CheckpointId> {
-        self.kept.last().map(|metadata| metadata.checkpoint).filter(|_| self.settings.retain.keeps_after(end))
+    /// The newest complete checkpoint of the job's directory.
+    pub(super) fn newest(&self) -> Option<CheckpointId> {
+        self.kept.last().map(|metadata| metadata.checkpoint)
+    }
+
+    /// Whether checkpoints stay after such an end.
+    pub(super) fn keeps_after(&self, end: JobEnd) -> bool {
+        self.settings.retain.keeps_after(end)
     }
 
     /// The job ends: says so in the log, and deletes what is not to be kept.
