@@ -43,6 +43,7 @@ is cancelled or is killed, unless [checkpoint] retain says otherwise; a run that
   --fresh        starts from nothing. Needed beside checkpoints of the same job, which no run forgets in silence.
   --from PATH    goes on from a checkpoint (or savepoint) of your choice, of this job or of another one with the same
                  nodes. State belongs to the name of a node and its states, whatever else has changed, parallelism too.
+                 What is in the output directory is not this run's, so the file sink asks as at a fresh start.
   --rename OLD=NEW   with --resume or --from: the node that is called NEW now was called OLD then.
   --allow-non-restored-state   with --resume or --from: state that no node claims is dropped instead of refused. It is
                  for operators that were removed on purpose.

@@ -116,7 +116,7 @@ pub enum AbortReason {
     #[error("the state of the sources' enumerators is not known")]
     EnumeratorsFailed,
     /// The metadata could not be written.
-    #[error("its metadata was not written")]
+    #[error("it was not put on record")]
     PersistFailed,
     /// The job was cancelled or a task failed. This is no failure of the checkpoint.
     #[error("the job stopped")]

@@ -102,10 +102,9 @@ pub enum JobError {
         source: LoadError,
     },
     /// Too many checkpoints failed in a row.
-    #[error("{failures}{}", .problem.as_deref().map(|problem| format!(": {}", on_one_line(problem))).unwrap_or_default())]
+    #[error("{failures}: {}", .problem.as_deref().map_or(.failures.reason.to_string(), |problem| on_one_line(problem)))]
     Checkpoints {
         /// How many, and why the last one did.
-        #[source]
         failures: TooManyFailures,
         /// What happened to the last one, in detail.
         problem: Option<Box<dyn std::error::Error + Send + Sync>>,

@@ -191,7 +191,7 @@ impl Job {
         let mut life = match &options.checkpoint {
             None => {
                 let restored = self.restored().await?;
-                Life { store: None, restored, owner: options.owner.clone(), failed: false }
+                Life { store: None, restored, owner: options.owner.clone(), first: None, failed: false }
             }
             Some(settings) => match self.open(settings).await? {
                 Opened::Finished(committables) => {
@@ -207,7 +207,7 @@ impl Job {
                             "there is no checkpoint to go on from: the job starts from nothing"
                         );
                     }
-                    Life { owner: store.owner(), store: Some(*store), restored, failed: false }
+                    Life { owner: store.owner(), store: Some(*store), restored, first: None, failed: false }
                 }
             },
         };
@@ -282,24 +282,13 @@ impl Job {
         started: &mut bool,
         summaries: &mut Vec<(String, String)>,
     ) -> Result<Outcome, JobError> {
-        let JobContext { graph, env, .. } = &self.context;
-        if std::mem::take(&mut life.failed) {
-            // Should this fail, it is to be done again.
-            life.failed = true;
+        if life.failed {
             life.next_attempt(&self.context).await?;
             life.failed = false;
         }
         // Input first: where it is missing, what an earlier run wrote must stay.
         let enumerators = self.start_enumerators(&life.restored).await?;
-        let start = if life.restored.is_some() { TargetStart::Restored } else { TargetStart::Fresh };
-        let mut first = Vec::new();
-        for id in graph.ids() {
-            let node = graph.node(id);
-            if let NodeKind::Sink(sink) = &node.kind {
-                let committables = sink.prepare_target(env, start).await;
-                first.push((id, committables.map_err(|source| failed_node("sink", node, source))?));
-            }
-        }
+        let first = self.prepare_targets(life).await?;
         *started = true;
         // What the checkpoint holds is output already: its record was the commit, and this only makes it seen.
         committers.commit(life.restored.committables()).await?;
@@ -316,6 +305,28 @@ impl Job {
             self.commit_cuts(cuts, first, committers).await?;
         }
         Ok(if finished { Outcome::Finished } else { Outcome::Cancelled })
+    }
+
+    /// Makes the targets of sinks ready. Returns what is to be committed with the first output.
+    ///
+    /// A job that goes on from a checkpoint named by its path begins a life of its own: what is in a target is not its
+    /// output, and the sink's settings say what becomes of it.
+    async fn prepare_targets(&self, life: &mut Life) -> Result<Vec<(NodeId, Vec<Committable>)>, JobError> {
+        let JobContext { graph, env, options, .. } = &self.context;
+        let has_own = life.store.as_ref().is_some_and(|store| store.newest().is_some());
+        let goes_on = has_own || (options.start == StartMode::Resume && life.restored.is_some());
+        let start = if goes_on || life.first.is_some() { TargetStart::Restored } else { TargetStart::Fresh };
+        let mut first = Vec::new();
+        for id in graph.ids() {
+            let node = graph.node(id);
+            if let NodeKind::Sink(sink) = &node.kind {
+                let committables = sink.prepare_target(env, start).await;
+                first.push((id, committables.map_err(|source| failed_node("sink", node, source))?));
+            }
+        }
+        // Until there is a checkpoint, no attempt has committed what the first one was to.
+        let first = life.first.get_or_insert(first);
+        Ok(if goes_on { Vec::new() } else { first.clone() })
     }
 
     /// Lets every source look at its input, before anything runs.
@@ -394,6 +405,8 @@ struct Life {
     /// What the next attempt starts from.
     restored: Restored,
     owner: Owner,
+    /// What is to be committed with the first output; none before the targets of sinks were made ready.
+    first: Option<Vec<(NodeId, Vec<Committable>)>>,
     /// The last attempt has failed, and the next one has not begun.
     failed: bool,
 }

@@ -321,11 +321,11 @@ pub(super) fn committables(node: &NodeMetadata) -> Vec<Committable> {
 /// What would be lost with a node, if anything.
 fn at_stake(node: &NodeMetadata) -> Option<&'static str> {
     if node.enumerator.is_some() {
-        Some("the position")
+        Some("position")
     } else if node.subtasks.iter().any(|subtask| subtask.keyed_state.is_some()) {
-        Some("the state")
+        Some("state")
     } else if !committables(node).is_empty() {
-        Some("the uncommitted output")
+        Some("uncommitted output")
     } else {
         None
     }
