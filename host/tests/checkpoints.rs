@@ -133,3 +133,18 @@ fn a_start_from_an_older_checkpoint_does_not_add_to_the_output_in_silence() {
     let first = numbers[0];
     assert_eq!(numbers, (first..=400).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_damaged_checkpoint_ends_the_start_and_is_named() {
+    let job = Job::new(JOB);
+    job.run_and_kill(&["--set", "checkpoint.keep=1"]);
+    let metadata = Path::new(&job.oldest_checkpoint()).join("_metadata");
+    let mut bytes = fs::read(&metadata).expect("metadata");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&metadata, &bytes).expect("metadata");
+    let refused = job.run(&["--resume", "--set", "checkpoint.keep=1"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let name = metadata.to_str().expect("a path in UTF-8");
+    assert!(stderr(&refused).contains(name), "{}", stderr(&refused));
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::load_state::LoadError;
 use super::snapshot::SaveError;
 use super::store::{PersistError, StartError};
+use crate::checkpoint::metadata_file;
 use crate::connectors::ConnectorError;
 use crate::error_chain::on_one_line;
 use crate::id::{CheckpointId, SubtaskId};
@@ -133,11 +134,14 @@ impl JobError {
         match self {
             Self::Persist { source, .. } => matches!(source, PersistError::Fenced { .. }),
             Self::Start { source, .. } => match source {
-                StartError::Storage(_) | StartError::Log(_) | StartError::Load(_) => false,
+                StartError::Storage(_) | StartError::Log(_) => false,
+                StartError::Load(error) => !matches!(error, metadata_file::LoadError::Storage(_)),
                 StartError::Directory(_) | StartError::Lock(_) | StartError::Claim(_) | StartError::Restore { .. } => {
                     true
                 }
             },
+            // What is damaged stays so.
+            Self::Restore { source, .. } => matches!(source, LoadError::Damaged { .. } | LoadError::State { .. }),
             Self::NoKeys { .. } | Self::GivenUp => true,
             Self::Operator { .. }
             | Self::TooManySkipped { .. }
@@ -145,7 +149,6 @@ impl JobError {
             | Self::Commit { .. }
             | Self::Prepare { .. }
             | Self::Snapshot { .. }
-            | Self::Restore { .. }
             | Self::Checkpoints { .. }
             | Self::Host { .. } => false,
         }
