@@ -111,18 +111,28 @@ pub(super) struct NothingToCommit;
 
 impl Committer for NothingToCommit {
     fn commit(&mut self, committables: Vec<Committable>) -> BoxFuture<'_, Result<(), ConnectorError>> {
-        assert!(committables.is_empty(), "this sink prepares nothing");
-        ready(Ok(())).boxed()
+        ready(prepared_by_nobody(&committables)).boxed()
     }
 
     fn check<'a>(&'a mut self, committables: &'a [Committable]) -> BoxFuture<'a, Result<(), ConnectorError>> {
-        assert!(committables.is_empty(), "this sink prepares nothing");
-        ready(Ok(())).boxed()
+        ready(prepared_by_nobody(committables)).boxed()
     }
 
     fn sweep<'a>(&'a mut self, _before: &'a Owner) -> BoxFuture<'a, Result<(), ConnectorError>> {
         ready(Ok(())).boxed()
     }
+}
+
+/// These sinks prepare nothing, but a checkpoint may be of a time at which the node had another connector.
+fn prepared_by_nobody(committables: &[Committable]) -> Result<(), ConnectorError> {
+    if committables.is_empty() {
+        return Ok(());
+    }
+    Err(ConnectorError::Other(
+        "the checkpoint holds output that another connector prepared and that is not committed yet: give the sink the \
+         connector back that it had, or give it a new name and the output up with --allow-non-restored-state"
+            .to_owned(),
+    ))
 }
 
 #[cfg(test)]
@@ -146,6 +156,16 @@ mod tests {
         let p50 = summary.strip_prefix("3 records, 24 bytes, latency p50 ").expect(&summary).split(' ').next().unwrap();
         let p50: u64 = p50.parse().unwrap();
         assert!((3_600_000..3_700_000).contains(&p50), "{summary}");
+    }
+
+    #[test]
+    fn output_of_another_connector_is_refused() {
+        let mut committer = NothingToCommit;
+        let output = vec![Committable(b"a part file".to_vec())];
+        let error = block_on(committer.check(&output)).unwrap_err().to_string();
+        assert!(error.contains("another connector"), "{error}");
+        block_on(committer.commit(output)).unwrap_err();
+        block_on(committer.commit(Vec::new())).unwrap();
     }
 
     #[test]
