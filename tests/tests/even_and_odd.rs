@@ -141,7 +141,8 @@ impl SourceReader for CountingReader {
 
 /// The metadata of a checkpoint whose record is in the log, behind that of the claim; none if there is none yet.
 fn complete_checkpoint(storage: &Path) -> Option<Vec<u8>> {
-    let job = std::fs::read_dir(storage).ok()?.next()?.ok()?.path();
+    let mut folders = std::fs::read_dir(storage).ok()?.filter_map(Result::ok);
+    let job = folders.find(|entry| entry.path().join("log").is_dir())?.path();
     if std::fs::read_dir(job.join("log")).ok()?.count() < 2 {
         return None;
     }

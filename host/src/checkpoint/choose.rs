@@ -1,9 +1,15 @@
 //! Which directory a job starts in.
+//!
+//! Two processes that start a job at the same time must not begin in two directories, where neither would ever see the
+//! other's log. So a new directory is agreed on by a file that can be made once, named by what was there before.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::directory::JobDirectory;
 use super::run_log::{LogView, RunLogError};
+use super::settle::{self, Settled};
 use super::storage::{Storage, StorageError};
 use crate::clock::Clock;
 use crate::protocol::run_log::Resume;
@@ -35,12 +41,26 @@ pub enum ChooseError {
         /// "a checkpoint", "the savepoint at ...".
         what: String,
     },
+    /// Another process has begun the job meanwhile.
+    #[error("another process has just begun the job {job:?} in {directory}")]
+    Begun {
+        /// The job's name.
+        job: String,
+        /// The directory.
+        directory: String,
+    },
     /// The storage could not be listed.
     #[error(transparent)]
     Storage(#[from] StorageError),
     /// The log of a directory cannot be used.
     #[error(transparent)]
     Log(#[from] RunLogError),
+    /// The file that names the directory to start in names none.
+    #[error("{path} names no directory of a job: it was damaged or changed after it was written")]
+    Agreement {
+        /// The file.
+        path: String,
+    },
 }
 
 /// Chooses the directory of a job and reads its log. The key, a random number, is for a new one.
@@ -55,10 +75,11 @@ pub async fn choose(
     key: u32,
 ) -> Result<LogView, ChooseError> {
     let open = |directory| LogView::open(Arc::clone(storage), Arc::clone(clock), directory);
+    let directories = JobDirectory::find(&**storage, job).await?;
     let mut latest: Option<LogView> = None;
     if start != StartIn::Fresh {
-        for directory in JobDirectory::find(&**storage, job).await? {
-            let view = open(directory).await?;
+        for directory in &directories {
+            let view = open(directory.clone()).await?;
             let used_at = |view: &LogView| view.log().newest().map(|newest| newest.at_ms);
             if latest.as_ref().is_none_or(|latest| used_at(latest) <= used_at(&view)) {
                 latest = Some(view);
@@ -66,15 +87,43 @@ pub async fn choose(
         }
     }
     match (start, latest) {
-        (StartIn::Latest, Some(latest)) => Ok(latest),
-        (StartIn::New, Some(latest)) => match left(&latest) {
-            Some(what) => {
+        (StartIn::Latest, Some(latest)) => return Ok(latest),
+        (StartIn::New, Some(latest)) => {
+            if let Some(what) = left(&latest) {
                 let directory = storage.show(latest.directory().folder());
-                Err(ChooseError::Left { job: job.to_owned(), directory, what })
+                return Err(ChooseError::Left { job: job.to_owned(), directory, what });
             }
-            None => Ok(open(JobDirectory::new(job, key)).await?),
-        },
-        (_, None) | (StartIn::Fresh, Some(_)) => Ok(open(JobDirectory::new(job, key)).await?),
+        }
+        (_, None) | (StartIn::Fresh, Some(_)) => {}
+    }
+    let view = open(agree(storage, clock, job, &directories, key).await?).await?;
+    match view.log().newest() {
+        Some(_) if start != StartIn::Latest => {
+            let directory = storage.show(view.directory().folder());
+            Err(ChooseError::Begun { job: job.to_owned(), directory })
+        }
+        _ => Ok(view),
+    }
+}
+
+/// Agrees on a new directory with all who want one and see the same ones before it. One that was agreed on before and
+/// never came to be, or is gone, is used then.
+async fn agree(
+    storage: &Arc<dyn Storage>,
+    clock: &Arc<dyn Clock>,
+    job: &str,
+    seen: &[JobDirectory],
+    key: u32,
+) -> Result<JobDirectory, ChooseError> {
+    let proposed = JobDirectory::new(job, key);
+    let path = JobDirectory::agreement(job, seen);
+    match settle::put(&**storage, &**clock, &path, &Bytes::from(proposed.folder().to_owned())).await {
+        Settled::Ours => Ok(proposed),
+        Settled::Theirs(bytes) => {
+            let agreed = std::str::from_utf8(&bytes).ok().and_then(JobDirectory::from_folder);
+            agreed.ok_or_else(|| ChooseError::Agreement { path: storage.show(&path) })
+        }
+        Settled::Unknown(error) => Err(error.into()),
     }
 }
 
@@ -147,6 +196,20 @@ mod tests {
         assert_eq!(choose_at(&storage, 8, StartIn::Fresh, 2).unwrap().directory().key(), "00000002");
         append(&mut log, Record::Finished { last: None });
         assert_eq!(choose_at(&storage, 9, StartIn::New, 2).unwrap().directory().key(), "00000002");
+    }
+
+    #[test]
+    fn those_who_start_at_the_same_time_start_in_the_same_directory() {
+        let storage = memory();
+        for start in [StartIn::New, StartIn::Latest] {
+            let one = choose_at(&storage, 1, start, 1).unwrap();
+            let other = choose_at(&storage, 1, start, 2).unwrap();
+            assert_eq!((one.directory().key(), other.directory()), ("00000001", one.directory()));
+        }
+        // With another one there the next is new.
+        claim(choose_at(&storage, 2, StartIn::New, 3).unwrap());
+        let fresh = [4, 5].map(|key| choose_at(&storage, 3, StartIn::Fresh, key).unwrap());
+        assert_eq!(fresh.map(|view| view.directory().key().to_owned()), ["00000004", "00000004"]);
     }
 
     #[test]

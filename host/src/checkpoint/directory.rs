@@ -1,6 +1,7 @@
 //! The layout of a job's directory and the names in it.
 //!
 //! ```text
+//! <name>.starts/<16 hex>                  which directory a new life of the job begins in, agreed on
 //! <name>-<8 hex>/
 //!   chk-<n>/_metadata                     a checkpoint
 //!   chk-<n>/<snapshot>                    what belongs to it alone
@@ -98,6 +99,13 @@ impl JobDirectory {
             key.is_some_and(is_key)
         });
         Ok(folders.map(|folder| Self { folder }).collect())
+    }
+
+    /// Where those agree on a new directory who want one for the same job and see the same ones before it.
+    #[must_use]
+    pub fn agreement(job: &str, seen: &[Self]) -> String {
+        let seen: String = seen.iter().map(|directory| format!("{}/", directory.folder)).collect();
+        format!("{}.starts/{:016x}", encode(job), xxh3_64(seen.as_bytes()))
     }
 
     /// The folder, right in the storage.

@@ -203,6 +203,13 @@ impl LoadError {
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Storage(error) if error.failure == StorageFailure::NotFound)
     }
+
+    /// Whether the checkpoint is not there any more: deleted, and its id perhaps used once more by a process that did not
+    /// know yet that it had lost the job.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.is_missing() || matches!(self, Self::Replaced { .. })
+    }
 }
 
 impl std::fmt::Debug for LoadedCheckpoint {

@@ -201,6 +201,7 @@ impl Attempt<'_> {
             Some(SourceHead {
                 node: head,
                 subtask,
+                finished: self.restored.has_finished(head),
                 reader: source.reader(context),
                 splits: splits.expect("a source has an enumerator"),
                 outputs: self.outputs(head, index, chains, channels),
@@ -235,7 +236,7 @@ impl Attempt<'_> {
                 state_budget_bytes: self.job.options.state_budget_bytes,
                 seed: self.restored.seed(self.job.seed),
                 job: self.job.graph.name().to_owned(),
-                restored: self.restored.operator(id, index),
+                restored: self.restored.operator(id, &node.inputs, index, self.job.alignment_mode()),
                 env: self.job.env.clone(),
                 outputs: self.outputs(id, index, chains, channels),
                 metrics: self.job.metrics_of(id, index),

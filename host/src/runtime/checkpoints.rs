@@ -14,8 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::commit::Committers;
 use super::cut::{Cut, CutPart};
-use super::epochs::{EpochLink, Notices, Report};
+use super::epochs::{EpochLink, Notices, Report, Reporter};
 use super::error::JobError;
+use super::metrics::JobMetrics;
 use super::restored::committables;
 use super::snapshot::{Saved, Snapshots};
 use super::splits::EnumeratorClient;
@@ -25,8 +26,8 @@ use crate::checkpoint::metadata::NodeMetadata;
 use crate::connectors::Committable;
 use crate::env::Env;
 use crate::id::{CheckpointId, NodeId};
-use crate::protocol::coordinator::{Action, CheckpointRules, Coordinator, Event, TaskIndex};
-use crate::task;
+use crate::protocol::coordinator::{AbortReason, Action, CheckpointRules, Coordinator, Event, TaskIndex};
+use crate::task::{self, TaskError};
 
 /// How the checkpoints of an attempt are made.
 pub(super) struct CheckpointSetup {
@@ -36,6 +37,7 @@ pub(super) struct CheckpointSetup {
     /// The nodes of the job by their ids, without what is held at a barrier.
     pub(super) nodes: Vec<NodeMetadata>,
     pub(super) committers: Arc<Committers>,
+    pub(super) metrics: Arc<JobMetrics>,
     pub(super) store: CheckpointStore,
     /// What is to be committed with the first checkpoint, by node.
     pub(super) first_committables: Vec<(NodeId, Vec<Committable>)>,
@@ -57,6 +59,7 @@ pub(super) struct Checkpoints {
     snapshots: Arc<Snapshots>,
     nodes: Vec<NodeMetadata>,
     committers: Arc<Committers>,
+    metrics: Arc<JobMetrics>,
     /// None while a checkpoint is being persisted.
     store: Option<CheckpointStore>,
     first_committables: Vec<(NodeId, Vec<Committable>)>,
@@ -109,6 +112,7 @@ impl CheckpointSetup {
             unfinished: self.nodes.iter().map(|node| node.parallelism).collect(),
             nodes: self.nodes,
             committers: self.committers,
+            metrics: self.metrics,
             store: Some(self.store),
             first_committables: self.first_committables,
             enumerators,
@@ -190,18 +194,18 @@ impl Checkpoints {
     /// Makes durable what tasks held in the end.
     fn save_finals(&mut self, which: impl Fn(&Cut) -> bool) {
         for (task, cut) in self.ended.extract_if(.., |_, cut| which(cut)) {
-            let (snapshots, reports) = (Arc::clone(&self.snapshots), self.reporting.clone());
+            let snapshots = Arc::clone(&self.snapshots);
+            let place = format!("what task {} held in the end", task.0);
+            let reporter = Reporter::new(place.clone(), self.reporting.clone());
             let (over, checkpoint) = (self.over.clone(), self.round.id.unwrap_or(CheckpointId(0)));
             let saving = async move {
-                let report = match snapshots.save(checkpoint, cut, &over).await {
-                    None => return,
-                    Some(Ok(saved)) => Report::Ended { task, saved },
-                    Some(Err(source)) => Report::Failed(source),
-                };
-                // A coordinator that is gone has ended its attempt.
-                let _ = reports.send(report);
+                let saved = snapshots.save(checkpoint, cut, &over).await;
+                reporter.report(saved.map(|saved| match saved {
+                    Ok(saved) => Report::Ended { task, saved },
+                    Err(source) => Report::Failed(source),
+                }));
             };
-            drop(task::spawn(&*self.env.control, format!("what task {} held in the end", task.0), saving));
+            drop(task::spawn(&*self.env.control, place, saving));
         }
     }
 
@@ -214,7 +218,7 @@ impl Checkpoints {
                     false => self.late = saved,
                 }
                 self.on(Event::Acknowledged(task, checkpoint))?;
-                self.let_go(|other| other == task);
+                self.let_go(|other, end| other == task && end.last_barrier == Some(checkpoint));
                 Ok(())
             }
             Report::Declined { task, checkpoint, source } => {
@@ -222,7 +226,7 @@ impl Checkpoints {
                     self.round.problem = Some(Box::new(source));
                 }
                 self.on(Event::Declined(task, checkpoint))?;
-                self.let_go(|other| other == task);
+                self.let_go(|other, end| other == task && end.last_barrier == Some(checkpoint));
                 Ok(())
             }
             Report::Ended { task, saved } => {
@@ -230,6 +234,10 @@ impl Checkpoints {
                 self.on(Event::TaskFinished(task))
             }
             Report::Failed(source) => Err(Box::new(source.into())),
+            Report::Died { place } => {
+                let source = TaskError::Dropped { name: place.clone() };
+                Err(Box::new(JobError::Host { place, source }))
+            }
             Report::Enumerators { checkpoint, states: Some(states) } => {
                 if self.round.id == Some(checkpoint) {
                     self.round.enumerators = states;
@@ -240,7 +248,10 @@ impl Checkpoints {
             Report::Persisted { checkpoint, store, outcome } => {
                 self.store = Some(*store);
                 match outcome {
-                    Ok(()) => self.on(Event::Persisted(checkpoint)),
+                    Ok(()) => {
+                        self.metrics.checkpoints.completed.add(1);
+                        self.on(Event::Persisted(checkpoint))
+                    }
                     Err(error @ (PersistError::Failed(_) | PersistError::Taken)) => {
                         self.round.problem = Some(Box::new(error));
                         self.on(Event::PersistFailed(checkpoint))
@@ -276,11 +287,19 @@ impl Checkpoints {
                     let (detail, separator) = (&problem, if problem.is_empty() { "" } else { ": " });
                     tracing::warn!(job = self.snapshots.job, "{id} was given up: {reason}{separator}{detail}");
                     self.problem = round.problem;
+                    let counters = &self.metrics.checkpoints;
+                    counters.aborted.add(1);
+                    match reason {
+                        AbortReason::Expired { .. } => counters.expired.add(1),
+                        AbortReason::Declined(_) => counters.declined.add(1),
+                        AbortReason::EnumeratorsFailed | AbortReason::PersistFailed | AbortReason::Stopped => {}
+                    }
                     self.notices.send_modify(|notices| notices.aborted = Some(id));
                     self.delete(round.acknowledged.into_values().flatten().collect());
-                    self.let_go(|_| true);
+                    self.let_go(|_, _| true);
                 }
                 Action::Discard(..) => {
+                    self.metrics.checkpoints.late_acknowledgements.add(1);
                     let late = std::mem::take(&mut self.late);
                     self.delete(late);
                 }
@@ -294,8 +313,8 @@ impl Checkpoints {
     }
 
     /// Tasks that had ended wait no longer for what becomes of their last barriers.
-    fn let_go(&mut self, which: impl Fn(TaskIndex) -> bool) {
-        let held_back = self.held_back.extract_if(.., |(task, _)| which(*task));
+    fn let_go(&mut self, which: impl Fn(TaskIndex, &SubtaskEnd) -> bool) {
+        let held_back = self.held_back.extract_if(.., |(task, end)| which(*task, end));
         for (task, end) in held_back.collect::<Vec<_>>() {
             self.end(task, end);
         }
@@ -304,7 +323,8 @@ impl Checkpoints {
     fn trigger(&mut self, checkpoint: CheckpointId) {
         self.round = Round { id: Some(checkpoint), ..Round::default() };
         self.store.as_mut().expect("nothing is being persisted").used(checkpoint);
-        let (enumerators, reports) = (self.enumerators.clone(), self.reporting.clone());
+        let enumerators = self.enumerators.clone();
+        let (place, reporter) = self.reporter(format!("enumerators of {checkpoint}"));
         let asking = async move {
             let mut states = Some(Vec::with_capacity(enumerators.len()));
             for (node, enumerator) in enumerators {
@@ -314,10 +334,9 @@ impl Checkpoints {
                     states
                 });
             }
-            // A coordinator that is gone has ended its attempt.
-            let _ = reports.send(Report::Enumerators { checkpoint, states });
+            reporter.report(Some(Report::Enumerators { checkpoint, states }));
         };
-        drop(task::spawn(&*self.env.control, format!("enumerators of {checkpoint}"), asking));
+        drop(task::spawn(&*self.env.control, place, asking));
         self.save_finals(|_| true);
     }
 
@@ -339,24 +358,29 @@ impl Checkpoints {
         nodes.iter_mut().for_each(|node| node.subtasks.sort_by_key(|subtask| subtask.index));
         self.round.committables = (0..).map(NodeId).zip(&nodes).map(|(id, node)| (id, committables(node))).collect();
         let store = self.store.take().expect("one checkpoint is persisted at a time");
-        let reports = self.reporting.clone();
+        let (place, reporter) = self.reporter(checkpoint.to_string());
         let persisting = async move {
             let mut store = store;
             let outcome = store.persist(checkpoint, nodes).await;
-            // A coordinator that is gone has ended its attempt.
-            let _ = reports.send(Report::Persisted { checkpoint, store: Box::new(store), outcome });
+            reporter.report(Some(Report::Persisted { checkpoint, store: Box::new(store), outcome }));
         };
-        drop(task::spawn(&*self.env.control, format!("{checkpoint}"), persisting));
+        drop(task::spawn(&*self.env.control, place, persisting));
     }
 
     fn commit(&mut self, checkpoint: CheckpointId) {
         let committables = std::mem::take(&mut self.round.committables);
-        let (committers, reports) = (Arc::clone(&self.committers), self.reporting.clone());
+        let committers = Arc::clone(&self.committers);
+        let (place, reporter) = self.reporter(format!("commit of {checkpoint}"));
         let committing = async move {
             let outcome = committers.commit(committables).await;
-            let _ = reports.send(Report::Committed { checkpoint, outcome });
+            reporter.report(Some(Report::Committed { checkpoint, outcome }));
         };
-        drop(task::spawn(&*self.env.control, format!("commit of {checkpoint}"), committing));
+        drop(task::spawn(&*self.env.control, place, committing));
+    }
+
+    /// The name of a task that acts for the coordinator, and what it reports with.
+    fn reporter(&self, place: String) -> (String, Reporter) {
+        (place.clone(), Reporter::new(place, self.reporting.clone()))
     }
 
     /// Deletes what was saved for a checkpoint that will not be. What this misses is collected at the next claim.
@@ -405,6 +429,7 @@ impl Checkpoints {
                 | Report::Declined { .. }
                 | Report::Ended { .. }
                 | Report::Failed(_)
+                | Report::Died { .. }
                 | Report::Enumerators { .. } => {}
             }
         }

@@ -29,6 +29,8 @@ pub(super) struct Cut {
 pub(super) struct CutPart {
     pub(super) node: NodeId,
     pub(super) subtask: SubtaskId,
+    /// The stage had seen the end of its input in an earlier attempt already.
+    pub(super) finished: bool,
     pub(super) held: Held,
 }
 

@@ -43,6 +43,38 @@ pub(super) enum Report {
     Persisted { checkpoint: CheckpointId, store: Box<CheckpointStore>, outcome: Result<(), PersistError> },
     /// What sinks had prepared for a checkpoint was committed, or not.
     Committed { checkpoint: CheckpointId, outcome: Result<(), JobError> },
+    /// A task that acts for the coordinator came to no end: a bug.
+    Died { place: String },
+}
+
+/// Reports for a task that acts for the coordinator, once: if it comes to its end without, by a panic, that is told.
+pub(super) struct Reporter {
+    place: String,
+    reports: mpsc::UnboundedSender<Report>,
+    silent: bool,
+}
+
+impl Reporter {
+    pub(super) fn new(place: String, reports: mpsc::UnboundedSender<Report>) -> Self {
+        Self { place, reports, silent: false }
+    }
+
+    /// Says how it went; nothing if it was given up.
+    pub(super) fn report(mut self, report: Option<Report>) {
+        self.silent = true;
+        if let Some(report) = report {
+            // A coordinator that is gone has ended its attempt.
+            let _ = self.reports.send(report);
+        }
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        if !self.silent {
+            let _ = self.reports.send(Report::Died { place: std::mem::take(&mut self.place) });
+        }
+    }
 }
 
 /// What a job with checkpoints gives to each of its subtasks.
@@ -108,22 +140,19 @@ impl Epochs {
         if let Some((_, older)) = self.last.replace((checkpoint, making.clone())) {
             older.cancel();
         }
-        let (task, reports) = (self.task, link.reports.clone());
+        let (task, place) = (self.task, format!("{checkpoint} of task {}", self.task.0));
+        let reporter = Reporter::new(place.clone(), link.reports.clone());
         let snapshots = Arc::clone(&link.snapshots);
         let control = Arc::clone(&snapshots.env.control);
         let saving = async move {
             let saved = snapshots.save(checkpoint, cut, &making).await;
-            let report = match saved {
-                // Given up.
-                None => return,
-                Some(Ok(saved)) => Report::Acknowledged { task, checkpoint, saved },
+            reporter.report(saved.map(|saved| match saved {
+                Ok(saved) => Report::Acknowledged { task, checkpoint, saved },
                 // What a sink wrote is lost with its file: no later checkpoint can carry it.
-                Some(Err(source @ SaveError::Sink { .. })) => Report::Failed(source),
-                Some(Err(source)) => Report::Declined { task, checkpoint, source },
-            };
-            // A coordinator that is gone has ended its attempt.
-            let _ = reports.send(report);
+                Err(source @ SaveError::Sink { .. }) => Report::Failed(source),
+                Err(source) => Report::Declined { task, checkpoint, source },
+            }));
         };
-        drop(task::spawn(&*control, format!("{checkpoint} of task {}", task.0), saving));
+        drop(task::spawn(&*control, place, saving));
     }
 }

@@ -7,6 +7,7 @@
 //! output is committed only when all tasks have ended and none has failed.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -44,6 +45,9 @@ pub struct JobOptions {
     pub state_budget_bytes: u64,
     /// Who writes what the job writes, unless a directory of checkpoints knows better.
     pub owner: Owner,
+    /// State whose snapshot has at most so many bytes is kept in the metadata of a checkpoint, and larger one in a file of
+    /// its own. The default is Flink's.
+    pub inline_state_bytes: usize,
     /// How checkpoints are taken; none takes none.
     pub checkpoint: Option<CheckpointSettings>,
     /// Whether and when the job restarts after a failure.
@@ -69,6 +73,7 @@ impl JobOptions {
             max_record_bytes: 16 << 20,
             state_budget_bytes: 4 << 30,
             owner,
+            inline_state_bytes: 20 << 10,
             checkpoint: None,
             restart: RestartSettings::None,
             start: StartMode::Default,
@@ -370,10 +375,13 @@ impl Job {
                 directory: store.directory().clone(),
                 attempt: life.owner.attempt,
                 nonce: store.nonce(),
+                files: AtomicU64::new(0),
                 job: graph.name().to_owned(),
+                inline_bytes: options.inline_state_bytes,
             }),
             nodes: node_metadata(graph),
             committers: Arc::clone(committers),
+            metrics: Arc::clone(&self.context.metrics),
             store,
             first_committables,
         }

@@ -110,11 +110,28 @@ impl NodeMetrics {
     }
 }
 
+/// What became of the checkpoints of a job, in this process.
+#[derive(Debug, Default)]
+pub struct CheckpointMetrics {
+    /// Those that are complete.
+    pub completed: Counter,
+    /// Those that were given up, for whatever reason.
+    pub aborted: Counter,
+    /// Those of them that took too long.
+    pub expired: Counter,
+    /// Those of them that a task declined.
+    pub declined: Counter,
+    /// Acknowledgements of checkpoints that had been given up.
+    pub late_acknowledgements: Counter,
+}
+
 /// What a job has done, node by node in the order of the graph.
 #[derive(Debug)]
 pub struct JobMetrics {
     /// Per node.
     pub nodes: Vec<NodeMetrics>,
+    /// Of all attempts together.
+    pub checkpoints: CheckpointMetrics,
     /// Whether the job is committing, and whether it may.
     pub commit: CommitGate,
 }
@@ -123,6 +140,6 @@ impl JobMetrics {
     /// A job that has done nothing yet.
     #[must_use]
     pub fn new(nodes: Vec<NodeMetrics>) -> Self {
-        Self { nodes, commit: CommitGate::default() }
+        Self { nodes, checkpoints: CheckpointMetrics::default(), commit: CommitGate::default() }
     }
 }

@@ -324,8 +324,11 @@ impl OperatorStage {
 
     /// Lets event time come further.
     pub(super) async fn watermark(&mut self, rest: &mut [Stage], watermark: Watermark) -> Result<(), Failure> {
+        // After a restore the inputs may have to catch up with how far event time had come.
+        let before = self.context.watermark();
+        let watermark = before.map_or(watermark, |before| before.max(watermark));
         self.context.set_watermark(watermark);
-        if !self.finished {
+        if !self.finished && before < Some(watermark) {
             self.call_without_records(rest, Call::Watermark).await?;
         }
         self.outputs.watermark(watermark).await
@@ -354,7 +357,7 @@ impl OperatorStage {
         let header = &self.header;
         let state = self.context.state.freeze().map(|frozen| HeldState { header: header.clone(), frozen });
         let held = Held::Operator { watermark: self.context.watermark(), state };
-        CutPart { node: self.node, subtask: self.subtask.clone(), held }
+        CutPart { node: self.node, subtask: self.subtask.clone(), finished: self.finished, held }
     }
 
     /// Lets go of what is being gathered.

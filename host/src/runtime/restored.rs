@@ -12,6 +12,7 @@ use crate::checkpoint::storage::Storage;
 use crate::connectors::{Committable, RestoredSource, Split};
 use crate::id::{NodeId, SubtaskId};
 use crate::operator::StateDescriptor;
+use crate::protocol::alignment::Mode;
 use crate::random::Random;
 use crate::record::Watermark;
 use crate::state::snapshot::{SnapshotState, StateChange, compare_states};
@@ -204,7 +205,7 @@ impl Restored {
     }
 
     /// Whether all subtasks of a node had seen the end of their input.
-    fn has_finished(&self, id: NodeId) -> bool {
+    pub(super) fn has_finished(&self, id: NodeId) -> bool {
         self.node(id).is_some_and(|node| node.subtasks.iter().all(|subtask| subtask.finished))
     }
 
@@ -222,20 +223,28 @@ impl Restored {
     }
 
     /// What a subtask of an operator starts from.
-    pub(super) fn operator(&self, id: NodeId, index: u32) -> RestoredOperator {
+    pub(super) fn operator(&self, id: NodeId, inputs: &[Edge], index: u32, mode: Mode) -> RestoredOperator {
         let (Some(node), Some(checkpoint)) = (self.node(id), &self.checkpoint) else {
             return RestoredOperator::default();
         };
-        let same = checkpoint.same_shape && node.subtasks.get(index as usize).is_some_and(|subtask| subtask.finished);
+        // A source that has not finished may hand its splits to any of its readers, so that a subtask behind one of them
+        // which had finished gets records again.
+        let gets_nothing = checkpoint.same_shape && inputs.iter().all(|edge| self.has_finished(edge.from));
+        let same = gets_nothing && node.subtasks.get(index as usize).is_some_and(|subtask| subtask.finished);
         let finished = same || self.has_finished(id);
         let state = node.subtasks.iter().filter_map(|subtask| {
             let handle = subtask.keyed_state.clone()?;
             Some((SubtaskId { node: node.name.clone(), index: subtask.index }, handle))
         });
+        let watermark = match mode {
+            // On a rescale each subtask takes over keys of several, and the earliest of their times is safe for all.
+            Mode::ExactlyOnce => node.subtasks.iter().map(|subtask| subtask.watermark).min().flatten().map(Watermark),
+            // Event time may have come further than the records before the barrier, which would be late when they come again.
+            Mode::AtLeastOnce => None,
+        };
         RestoredOperator {
             finished,
-            // On a rescale each subtask takes over keys of several, and the earliest of their times is safe for all.
-            watermark: node.subtasks.iter().map(|subtask| subtask.watermark).min().flatten().map(Watermark),
+            watermark,
             state: if self.has_finished(id) { Vec::new() } else { state.collect() },
             files: Some(checkpoint.files.clone()),
         }

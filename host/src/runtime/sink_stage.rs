@@ -60,7 +60,7 @@ impl SinkStage {
         // Behind the last cut nothing follows that could carry it once more: its owner keeps it.
         self.uncommitted.extend(checkpoint.map(|checkpoint| (checkpoint, epoch)));
         let held = Held::Sink { prepared: epochs, summary: self.writer.summary() };
-        Ok(CutPart { node: self.node, subtask: self.subtask.clone(), held })
+        Ok(CutPart { node: self.node, subtask: self.subtask.clone(), finished: false, held })
     }
 
     /// A checkpoint has been committed, and all before it.

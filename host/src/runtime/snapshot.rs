@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
@@ -18,11 +19,9 @@ use crate::checkpoint::storage::{ObjectWriter, Storage, StorageError};
 use crate::connectors::{Committable, ConnectorError};
 use crate::env::Env;
 use crate::id::{Attempt, CheckpointId, NodeId, SubtaskId};
+use crate::random::Random;
 use crate::state::snapshot::SnapshotEncoder;
 use crate::task::{self, TaskError};
-
-/// State whose snapshot has at most so many bytes goes into the metadata. Flink's default for the same.
-const INLINE_BYTES: usize = 20 << 10;
 
 /// Why a task's part of a checkpoint is not durable.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +61,11 @@ pub(super) struct Snapshots {
     pub(super) attempt: Attempt,
     /// The random number of the run.
     pub(super) nonce: u64,
+    /// How many files were begun: a task may write two for one checkpoint, its cut and what it held in the end.
+    pub(super) files: AtomicU64,
     pub(super) job: String,
+    /// A snapshot of at most so many bytes goes into the metadata.
+    pub(super) inline_bytes: usize,
 }
 
 impl fmt::Debug for Snapshots {
@@ -75,6 +78,12 @@ impl fmt::Debug for Snapshots {
 pub(super) type Saved = (NodeId, SubtaskMetadata);
 
 impl Snapshots {
+    /// A random number for the name of one file.
+    fn next_nonce(&self) -> u64 {
+        let file = self.files.fetch_add(1, Ordering::Relaxed);
+        Random::for_purpose(self.nonce, "snapshot", &[file]).next_u64()
+    }
+
     /// Makes a cut durable; none if it was given up meanwhile.
     pub(super) async fn save(
         &self,
@@ -84,8 +93,8 @@ impl Snapshots {
     ) -> Option<Result<Vec<Saved>, SaveError>> {
         let mut saved = Vec::with_capacity(cut.parts.len());
         for part in cut.parts {
-            let node = part.node;
-            match self.save_part(checkpoint, part, cut.finished, given_up).await? {
+            let (node, finished_before) = (part.node, part.finished);
+            match self.save_part(checkpoint, part, cut.finished || finished_before, given_up).await? {
                 Ok(part) => saved.push((node, part)),
                 Err(error) => return Some(Err(error)),
             }
@@ -148,10 +157,10 @@ impl Snapshots {
             attempt: self.attempt,
             node: subtask.node.clone(),
             subtask: subtask.index,
-            nonce: self.nonce,
+            nonce: self.next_nonce(),
         };
         let relative = JobFile::Snapshot(checkpoint, name).to_string();
-        let mut file = StateFile::new(&*self.storage, self.directory.path(&relative), relative);
+        let mut file = StateFile::new(&*self.storage, self.directory.path(&relative), relative, self.inline_bytes);
         loop {
             if given_up.is_cancelled() {
                 file.abort().await;
@@ -214,14 +223,24 @@ struct StateFile<'a> {
     /// The path within the job's directory.
     relative: String,
     inline: Vec<u8>,
+    inline_bytes: usize,
     writer: Option<Box<dyn ObjectWriter>>,
     bytes: u64,
     digest: Xxh3Default,
 }
 
 impl<'a> StateFile<'a> {
-    fn new(storage: &'a dyn Storage, path: String, relative: String) -> Self {
-        Self { storage, path, relative, inline: Vec::new(), writer: None, bytes: 0, digest: Xxh3Default::new() }
+    fn new(storage: &'a dyn Storage, path: String, relative: String, inline_bytes: usize) -> Self {
+        Self {
+            storage,
+            path,
+            relative,
+            inline: Vec::new(),
+            inline_bytes,
+            writer: None,
+            bytes: 0,
+            digest: Xxh3Default::new(),
+        }
     }
 
     async fn write(&mut self, chunk: Vec<u8>) -> Result<(), StorageError> {
@@ -229,7 +248,7 @@ impl<'a> StateFile<'a> {
         self.digest.update(&chunk);
         if self.writer.is_none() {
             self.inline.extend_from_slice(&chunk);
-            if self.inline.len() <= INLINE_BYTES {
+            if self.inline.len() <= self.inline_bytes {
                 return Ok(());
             }
             self.writer = Some(self.storage.writer(&self.path).await?);

@@ -142,7 +142,8 @@ impl CheckpointStore {
             tries += 1;
             match view.claim(random(env, "claim"), claim.clone()).await {
                 Ok(log) => break (log, claim),
-                Err(ClaimError::Moved(moved)) if tries < CLAIM_TRIES => view = *moved,
+                // Who starts afresh meant to start alone.
+                Err(ClaimError::Moved(moved)) if tries < CLAIM_TRIES && start == StartIn::Latest => view = *moved,
                 Err(error) => return Err(error.into()),
             }
         };
@@ -288,7 +289,7 @@ impl CheckpointStore {
         for logged in older.take(self.settings.keep.saturating_sub(1) as usize) {
             match metadata_file::load_logged(&self.storage, self.directory(), &logged).await {
                 Ok(loaded) => self.kept.insert(0, loaded.metadata),
-                Err(error) if error.is_missing() => break,
+                Err(error) if error.is_gone() => break,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -384,7 +385,7 @@ async fn finished(
     let Some(logged) = last else { return Ok(Opened::Finished(Vec::new())) };
     match metadata_file::load_logged(storage, directory, &logged).await {
         Ok(loaded) => Ok(Opened::Finished(matched(job, loaded)?.committables())),
-        Err(error) if error.is_missing() => Ok(Opened::Finished(Vec::new())),
+        Err(error) if error.is_gone() => Ok(Opened::Finished(Vec::new())),
         Err(error) => Err(error.into()),
     }
 }

@@ -50,6 +50,8 @@ pub(super) enum StageSetup {
 pub(super) struct SourceHead {
     pub(super) node: NodeId,
     pub(super) subtask: SubtaskId,
+    /// All readers of the source had come to the end in an earlier attempt.
+    pub(super) finished: bool,
     pub(super) reader: Box<dyn SourceReader>,
     pub(super) splits: SplitClient,
     pub(super) outputs: Outputs,
@@ -260,7 +262,7 @@ impl SourceHead {
 
     fn cut(&self) -> CutPart {
         let held = Held::Source { splits: self.reader.snapshot() };
-        CutPart { node: self.node, subtask: self.subtask.clone(), held }
+        CutPart { node: self.node, subtask: self.subtask.clone(), finished: self.finished, held }
     }
 
     /// Waits for an order, records or news, whichever comes first; lets go of what is being gathered before it waits.
