@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::sim::Record;
 use crate::sim::sink::{Output, SimSink, Stage};
 use crate::sim::source::{Pace, SimSource};
+use crate::sim::surroundings::Surroundings;
 
 /// The node that runs the guest.
 const GUEST_NODE: &str = "subject";
@@ -168,7 +169,7 @@ impl LoadedJob {
             shape: StreamShape { keyed, timed: false },
             pace: Pace { most_records: job.most_records, delay_us: NO_DELAY },
             boundedness: Boundedness::Bounded,
-            counters: Arc::default(),
+            around: Surroundings::kind(),
         };
         let source: Arc<dyn Source> = match job.encore {
             Some(encore) => Arc::new(EncoreSource { source, encore }),
@@ -262,7 +263,7 @@ impl SplitEnumerator for EncoreEnumerator {
 
 fn sim_sink(name: &'static str, output: &Arc<Output>) -> SimSink {
     let pace = Pace { most_records: 1, delay_us: NO_DELAY };
-    SimSink { name, output: Arc::clone(output), pace, counters: Arc::default() }
+    SimSink { name, output: Arc::clone(output), pace, around: Surroundings::kind() }
 }
 
 fn node(name: &str, kind: NodeKind, input: Option<(&str, Option<Partition>)>) -> NodeSpec {

@@ -29,9 +29,9 @@ use tidegate::operator::{
 use tidegate::record::{Batch, OptionalColumn};
 use tidegate::state::Payload;
 use tidegate::state::snapshot::SnapshotOpener;
-use tidegate_tests::sim::Counters;
 use tidegate_tests::sim::sink::{Output, SimSink, Stage};
 use tidegate_tests::sim::source::Pace;
+use tidegate_tests::sim::surroundings::Surroundings;
 
 const LAST: u64 = 7;
 const BARRIER_AFTER: u64 = 5;
@@ -215,8 +215,7 @@ fn graph(source: Counting, died: &Arc<AtomicBool>) -> (JobGraph, [Arc<Output>; 2
     let outputs = [Arc::<Output>::default(), Arc::default()];
     let sink = |name, output: &Arc<Output>| {
         let pace = Pace { most_records: 1, delay_us: 0 };
-        let counters = Arc::<Counters>::default();
-        NodeKind::Sink(Arc::new(SimSink { name, output: Arc::clone(output), pace, counters }))
+        NodeKind::Sink(Arc::new(SimSink { name, output: Arc::clone(output), pace, around: Surroundings::kind() }))
     };
     let graph = JobGraphBuilder::new("even-and-odd")
         .node(node("numbers", NodeKind::Source(Arc::new(source)), None))

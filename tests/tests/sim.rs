@@ -1,8 +1,8 @@
-//! Whole jobs in the simulated world, fault-free: repeatable, different for different seeds, and always right.
+//! Whole jobs in the simulated world, with and without faults: repeatable, different for different seeds, always right.
 
 use std::collections::BTreeSet;
 
-use tidegate_tests::sim::{Counters, Run, Topology, World};
+use tidegate_tests::sim::{Counters, Lives, Run, Topology, World};
 
 /// The seed to replay, or else so many from 0 on.
 fn seeds(count: u64) -> Vec<u64> {
@@ -30,7 +30,47 @@ fn jobs_end_with_the_right_output() {
         run.assert_right();
         counters.add(&run.counters);
     }
+    let zeros = counters.zeros_among(&[
+        "prompt_messages",
+        "delayed_messages",
+        "full_channels",
+        "source_batches",
+        "committed_records",
+        "finished_jobs",
+        "cancelled_jobs",
+        "failed_jobs",
+        "given_up_records",
+    ]);
+    assert!(replays() || zeros.is_empty(), "never happened: {zeros:?}");
+}
+
+#[test]
+fn output_is_exactly_once_whatever_fails() {
+    let counters = Counters::default();
+    for seed in seeds(400) {
+        let run = Lives::from_seed(seed).run();
+        run.assert_right();
+        counters.add(&run.counters);
+    }
     assert!(replays() || counters.zeros().is_empty(), "never happened: {:?}", counters.zeros());
+}
+
+#[test]
+fn every_topology_survives() {
+    for topology in Topology::ALL {
+        for seed in seeds(15) {
+            Lives::new(seed, topology).run().assert_right();
+        }
+    }
+}
+
+#[test]
+fn one_seed_is_one_run_of_a_job_with_faults_as_well() {
+    for seed in seeds(40) {
+        let (one, other) = (Lives::from_seed(seed).run(), Lives::from_seed(seed).run());
+        assert_eq!(one.trace_hash, other.trace_hash, "seed {seed}: {}", one.plan);
+        assert_eq!(one.committed, other.committed, "seed {seed}: {}", one.plan);
+    }
 }
 
 #[test]

@@ -70,6 +70,52 @@ impl Expectation {
         }
     }
 
+    /// Compares the whole output of a job that may count records twice after a restore: nothing may be missing or come
+    /// from nowhere.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn check_at_least_once(&self, parts: &Parts) -> Result<(), String> {
+        match self {
+            Self::RunningSums(inputs) => {
+                let mut totals: BTreeMap<&[u8], i64> = BTreeMap::new();
+                inputs.iter().for_each(|(key, value)| *totals.entry(key).or_default() += value);
+                let mut largest: BTreeMap<&[u8], i64> = BTreeMap::new();
+                for record in parts.values().flatten() {
+                    let (Some(key), Some(sum)) = (&record.key, number(&record.value)) else {
+                        return Err(format!("{record:?} is no sum of a key"));
+                    };
+                    let before = largest.entry(key).or_insert(sum);
+                    *before = sum.max(*before);
+                }
+                let short = totals.iter().find(|(key, total)| largest.get(*key).is_none_or(|sum| sum < *total));
+                if let Some((key, total)) = short {
+                    return Err(format!("key {}: {:?} and not {total}", key.escape_ascii(), largest.get(key)));
+                }
+                match largest.keys().find(|key| !totals.contains_key(*key)) {
+                    Some(key) => Err(format!("key {} is not in the input", key.escape_ascii())),
+                    None => Ok(()),
+                }
+            }
+            Self::Records(expected) => {
+                let mut rest: Vec<&Record> = parts.values().flatten().collect();
+                rest.sort();
+                if let Some(record) = rest.iter().find(|record| !expected.contains(record)) {
+                    return Err(format!("{record:?} was not expected"));
+                }
+                for record in expected {
+                    let at = rest.binary_search(&record).map_err(|_| format!("{record:?} is missing"))?;
+                    rest.remove(at);
+                }
+                Ok(())
+            }
+            Self::DeadLetters(expected) => {
+                let letters = parts.values().map(Vec::len).sum::<usize>();
+                if letters >= expected.len() { Ok(()) } else { Err(format!("{letters} dead letters")) }
+            }
+        }
+    }
+
     /// Compares the output of a job that was stopped on its way: nothing may be there that the whole would not have.
     ///
     /// # Errors

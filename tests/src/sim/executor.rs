@@ -4,32 +4,27 @@
 //! world. The same handle is the `Clock`, `Spawner` and `Compute` of the code that runs on it, so nothing that happens
 //! depends on anything but the seed.
 //!
-//! Invariants: a task is polled only while no lock is held; virtual time never falls; when no task is ready and no timer
-//! is set, nothing can ever happen again, and that is reported as a deadlock.
+//! Invariants: a task is polled only while no lock is held, and never while its group is paused; virtual time never
+//! falls; when no task is ready and no timer is set, nothing can ever happen again, and that is reported as a deadlock.
 
+mod handle;
+
+use std::collections::BTreeSet;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tidegate::clock::Clock;
 use tidegate::random::Random;
-use tidegate::task::{Compute, Spawner};
 
-use super::timers::{TimerId, Timers};
+pub use self::handle::{Handle, Timer};
+use super::timers::Timers;
 use super::trace::{Label, Trace, What};
 
-/// Where the virtual wall clock begins: noon on the first of January 2026, UTC.
-const WALL_START: Duration = Duration::from_secs(1_767_268_800);
 /// A step takes up to this much virtual time, so that a task which waits by yielding does not stop the clock.
 const LONGEST_STEP_NS: u64 = 2_000;
-/// A timer may be late by this much.
-const LONGEST_TIMER_DELAY_NS: u64 = 200_000;
-/// Off-thread work may take this long.
-const LONGEST_COMPUTE_NS: u64 = 1_000_000;
 /// For so many steps the same tasks are favoured, when any are.
 const FAVOUR_STEPS: u64 = 512;
 
@@ -83,13 +78,6 @@ pub struct Executor {
     step_limit: u64,
 }
 
-/// The way into an executor, for those that run on it.
-#[derive(Clone)]
-pub struct Handle {
-    shared: Arc<Shared>,
-    group: Group,
-}
-
 struct Shared {
     ready: Arc<ReadyList>,
     state: Mutex<State>,
@@ -107,6 +95,10 @@ struct State {
     /// The tasks that have not ended, in no order that means anything.
     live: Vec<usize>,
     current: Option<usize>,
+    /// The groups of which no task is polled.
+    paused: BTreeSet<Group>,
+    /// Tasks of paused groups that would be ready.
+    parked: Vec<usize>,
     timers: Timers,
     trace: Trace,
 }
@@ -169,17 +161,19 @@ impl Executor {
             tasks: Vec::new(),
             live: Vec::new(),
             current: None,
+            paused: BTreeSet::new(),
+            parked: Vec::new(),
             timers: Timers::default(),
             trace: Trace::new(),
         };
         let shared = Arc::new(Shared { ready: Arc::default(), state: Mutex::new(state) });
-        Self { handle: Handle { shared, group: Group(0) }, manner, step_limit }
+        Self { handle: Handle::new(shared, Group(0)), manner, step_limit }
     }
 
     /// The way in, for tasks of a group.
     #[must_use]
     pub fn handle(&self, group: Group) -> Handle {
-        Handle { group, ..self.handle.clone() }
+        self.handle.for_group(group)
     }
 
     /// Runs until this future has its result; other tasks may be left.
@@ -233,25 +227,6 @@ impl Executor {
         Ok(())
     }
 
-    /// Drops all tasks of a group where they stand, as a crash does.
-    pub fn crash(&mut self, group: Group) {
-        let mut futures = Vec::new();
-        {
-            let state = &mut *self.handle.shared.lock();
-            let doomed: Vec<usize> =
-                state.live.iter().copied().filter(|task| state.tasks[*task].group == group).collect();
-            state.live.retain(|task| !doomed.contains(task));
-            for task in doomed {
-                let slot = &mut state.tasks[task];
-                slot.doomed = true;
-                futures.push(slot.future.take());
-                state.trace.record(state.step, state.now_ns, slot.label, What::Dropped);
-            }
-        }
-        // Their destructors wake and spawn others.
-        drop(futures);
-    }
-
     /// A number that two runs share if they did the same.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
@@ -260,8 +235,8 @@ impl Executor {
 
     /// The last lines of what happened.
     #[must_use]
-    pub fn trace_tail(&self, lines: usize) -> String {
-        self.handle.shared.lock().trace.tail(lines)
+    pub fn trace_tail(&self) -> String {
+        self.handle.shared.lock().trace.tail()
     }
 
     /// How many steps were made.
@@ -349,12 +324,22 @@ impl State {
     /// Chooses who is polled next.
     fn pick(&mut self, ready: &ReadyList, manner: Manner) -> Option<(usize, What)> {
         let mut ready = ready.lock();
+        if !self.paused.is_empty() {
+            // They stay marked as queued, so that nothing queues them again before they go on.
+            let is_paused = |task: &mut usize| self.paused.contains(&self.tasks[*task].group);
+            self.parked.extend(ready.extract_if(.., is_paused));
+        }
         if ready.is_empty() {
             return None;
         }
+        // Some primitives wake in an order of their own random numbers.
+        ready.sort_unstable();
         if manner.unasked_one_in > 0 && self.random.below(manner.unasked_one_in) == 0 && !self.live.is_empty() {
             let chosen = self.below(self.live.len());
-            return Some((self.live[chosen], What::PolledUnasked));
+            let chosen = self.live[chosen];
+            if !self.paused.contains(&self.tasks[chosen].group) {
+                return Some((chosen, What::PolledUnasked));
+            }
         }
         let mut chosen = self.below(ready.len());
         if manner.favours {
@@ -363,11 +348,15 @@ impl State {
             let favour = |task: usize| Random::for_purpose(period, "favour", &[task as u64]).next_u64();
             chosen = std::cmp::max_by_key(chosen, other, |index| favour(ready[*index]));
         }
-        let task = ready.swap_remove(chosen);
+        let task = ready.remove(chosen);
         if let Some(slot) = self.tasks.get(task) {
             slot.wake.queued.store(false, Ordering::Relaxed);
         }
         Some((task, What::Polled))
+    }
+
+    fn live_in(&self, group: Group) -> Vec<usize> {
+        self.live.iter().copied().filter(|task| self.tasks[*task].group == group).collect()
     }
 
     fn below(&mut self, bound: usize) -> usize {
@@ -398,159 +387,6 @@ impl Shared {
             let Some(waker) = state.timers.fire(now_ns) else { return };
             drop(state);
             waker.wake();
-        }
-    }
-}
-
-impl Handle {
-    fn start(&self, name: &str, future: BoxFuture<'static, ()>) {
-        let mut state = self.shared.lock();
-        let (task, label) = (state.tasks.len(), state.trace.label(name));
-        let wake = Arc::new(TaskWaker { task, queued: AtomicBool::new(false), ready: Arc::clone(&self.shared.ready) });
-        let waker = Waker::from(Arc::clone(&wake));
-        wake.wake_by_ref();
-        let group = self.group;
-        let waits = Vec::new();
-        state.tasks.push(TaskSlot { label, group, future: Some(future), doomed: false, wake, waker, waits });
-        state.live.push(task);
-    }
-
-    /// Virtual time since the start, in nanoseconds.
-    #[must_use]
-    pub fn now_ns(&self) -> u64 {
-        self.shared.lock().now_ns
-    }
-
-    /// Gives the trace a name to report events under.
-    #[must_use]
-    pub fn label(&self, name: &str) -> Label {
-        self.shared.lock().trace.label(name)
-    }
-
-    /// Reports something to the trace.
-    pub fn event(&self, label: Label, event: &'static str, number: u64) {
-        let state = &mut *self.shared.lock();
-        state.trace.record(state.step, state.now_ns, label, What::Event(event, number));
-    }
-
-    /// Says what the task that is being polled waits for, for the report of a deadlock.
-    pub fn waits_for(&self, wait: Wait) {
-        let mut state = self.shared.lock();
-        if let Some(task) = state.current
-            && let Some(slot) = state.tasks.get_mut(task)
-        {
-            slot.waits.push(wait);
-        }
-    }
-
-    /// A timer for a moment of virtual time.
-    #[must_use]
-    pub fn timer(&self, deadline_ns: u64) -> Timer {
-        Timer { shared: Arc::clone(&self.shared), deadline_ns, set: None }
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("group", &self.group).finish_non_exhaustive()
-    }
-}
-
-impl Clock for Handle {
-    fn wall(&self) -> Duration {
-        WALL_START + self.monotonic()
-    }
-
-    fn monotonic(&self) -> Duration {
-        Duration::from_nanos(self.now_ns())
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        let mut state = self.shared.lock();
-        let late_ns = if state.random.below(4) == 0 { state.random.below(LONGEST_TIMER_DELAY_NS) } else { 0 };
-        let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let deadline_ns = state.now_ns.saturating_add(duration_ns).saturating_add(late_ns);
-        drop(state);
-        Box::pin(self.timer(deadline_ns))
-    }
-}
-
-impl Spawner for Handle {
-    fn spawn(&self, name: &str, future: BoxFuture<'static, ()>) {
-        self.start(name, future);
-    }
-}
-
-impl Compute for Handle {
-    fn run(&self, name: &'static str, work: Box<dyn FnOnce() + Send>) {
-        let begin_ns = {
-            let mut state = self.shared.lock();
-            state.now_ns + state.random.below(LONGEST_COMPUTE_NS)
-        };
-        let timer = self.timer(begin_ns);
-        self.start(
-            name,
-            Box::pin(async move {
-                timer.await;
-                work();
-            }),
-        );
-    }
-}
-
-/// A future of a moment in virtual time.
-pub struct Timer {
-    shared: Arc<Shared>,
-    deadline_ns: u64,
-    set: Option<TimerId>,
-}
-
-impl Timer {
-    /// The moment, in nanoseconds.
-    #[must_use]
-    pub fn deadline_ns(&self) -> u64 {
-        self.deadline_ns
-    }
-
-    /// Lets this waker be woken at the moment, in place of any before it.
-    pub fn arm(&mut self, waker: &Waker) {
-        let mut state = self.shared.lock();
-        let before = if let Some(id) = self.set {
-            state.timers.replace_waker(id, waker)
-        } else {
-            self.set = Some(state.timers.set(self.deadline_ns, waker.clone()));
-            None
-        };
-        drop(state);
-        drop(before);
-    }
-}
-
-impl fmt::Debug for Timer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timer").field("deadline_ns", &self.deadline_ns).finish_non_exhaustive()
-    }
-}
-
-impl Future for Timer {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if self.shared.lock().now_ns >= self.deadline_ns {
-            return Poll::Ready(());
-        }
-        self.arm(context.waker());
-        let handle = Handle { shared: Arc::clone(&self.shared), group: Group(0) };
-        handle.waits_for(Wait::Until(self.deadline_ns));
-        Poll::Pending
-    }
-}
-
-impl Drop for Timer {
-    fn drop(&mut self) {
-        if let Some(id) = self.set {
-            let waker = self.shared.lock().timers.cancel(id);
-            drop(waker);
         }
     }
 }

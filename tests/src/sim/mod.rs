@@ -6,11 +6,17 @@
 
 pub mod checker;
 mod counters;
+mod disk_check;
 pub mod executor;
+pub mod faults;
+pub mod journal;
+mod lives;
 pub mod operators;
 mod record;
 pub mod sink;
 pub mod source;
+pub mod storage;
+pub mod surroundings;
 mod timers;
 pub mod topology;
 pub mod trace;
@@ -18,6 +24,7 @@ pub mod transport;
 mod world;
 
 pub use counters::Counters;
+pub use lives::Lives;
 pub use record::Record;
 pub use topology::Topology;
 pub use world::{Run, World};

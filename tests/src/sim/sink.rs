@@ -19,9 +19,10 @@ use tidegate::id::{Attempt, Owner, SubtaskId};
 use tidegate::random::Random;
 use tidegate::record::Batch;
 
-use super::counters::Counters;
+use super::faults::Fault;
 use super::record::Record;
 use super::source::Pace;
+use super::surroundings::Surroundings;
 
 /// How far a part has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,8 @@ type PartId = (Owner, SubtaskId, u64);
 #[derive(Debug)]
 struct Part {
     stage: Stage,
+    /// The seed of the process that wrote it.
+    process_seed: u64,
     records: Vec<Record>,
 }
 
@@ -69,6 +72,45 @@ impl Output {
         }
         records
     }
+
+    /// What is neither visible nor given up, but for what some processes wrote, known by their seeds.
+    #[must_use]
+    pub fn pending(&self, except: impl Fn(u64) -> bool) -> Vec<String> {
+        let contents = self.lock();
+        let pending = contents
+            .parts
+            .iter()
+            .filter(|(_, part)| matches!(part.stage, Stage::Written | Stage::Prepared) && !except(part.process_seed));
+        pending.map(|((owner, subtask, number), part)| format!("{owner} {subtask} {number} {:?}", part.stage)).collect()
+    }
+
+    /// Whether something that is to be committed is there, committed or not.
+    ///
+    /// # Errors
+    /// What became of it, in words.
+    pub fn check_whole(&self, committable: &Committable) -> Result<(), String> {
+        let contents = self.lock();
+        let part = parse(committable).and_then(|id| contents.parts.get(&id));
+        match part.map(|part| part.stage) {
+            Some(Stage::Prepared | Stage::Committed) => Ok(()),
+            stage => {
+                let text = String::from_utf8_lossy(&committable.0);
+                Err(format!("{text} is in a checkpoint that is complete, and is {stage:?}"))
+            }
+        }
+    }
+
+    /// A process is gone: what it had not made durable is lost, or not. Returns how many parts are.
+    pub fn crashed(&self, process_seed: u64, random: &mut Random) -> u64 {
+        let mut lost = 0;
+        for part in self.lock().parts.values_mut() {
+            if part.process_seed == process_seed && part.stage == Stage::Written && random.below(2) == 0 {
+                part.stage = Stage::Discarded;
+                lost += 1;
+            }
+        }
+        lost
+    }
 }
 
 /// A sink in memory.
@@ -80,8 +122,8 @@ pub struct SimSink {
     pub output: Arc<Output>,
     /// How slow it is; the largest batch has no meaning here.
     pub pace: Pace,
-    /// Where it counts.
-    pub counters: Arc<Counters>,
+    /// What is around it.
+    pub around: Arc<Surroundings>,
 }
 
 impl fmt::Debug for SimSink {
@@ -102,10 +144,13 @@ impl Sink for SimSink {
     ) -> BoxFuture<'a, Result<Vec<Committable>, ConnectorError>> {
         async move {
             Patience::new(self.pace, Random::for_purpose(env.seed, self.name, &[1]), env).wait().await;
+            self.strikes(Fault::TargetFails)?;
             let mut contents = self.output.lock();
             contents.targets_prepared += 1;
             let committed = contents.parts.values().any(|part| part.stage == Stage::Committed);
-            assert!(start == TargetStart::Restored || !committed, "a job that has committed does not start afresh");
+            if start == TargetStart::Fresh && committed && !self.around.is_overtaken(env.seed) {
+                self.around.journal.broken(format!("{}: a job that has committed starts afresh", self.name));
+            }
             Ok(Vec::new())
         }
         .boxed()
@@ -113,6 +158,10 @@ impl Sink for SimSink {
 
     fn writer(&self, context: WriterContext) -> Box<dyn SinkWriter> {
         assert!(self.output.lock().targets_prepared > 0, "a writer was made before the target was ready");
+        self.around.begins_to_write(context.env.seed);
+        if context.subtask.index == 0 && context.owner.attempt.number > 1 {
+            self.around.counters.restarts.fetch_add(1, Relaxed);
+        }
         let random = Random::for_purpose(context.env.seed, self.name, &[2, u64::from(context.subtask.index)]);
         Box::new(SimWriter {
             owner: context.owner,
@@ -127,11 +176,18 @@ impl Sink for SimSink {
 
     fn committer(&self, env: &Env) -> Box<dyn Committer> {
         let random = Random::for_purpose(env.seed, self.name, &[3]);
-        Box::new(SimCommitter {
-            output: Arc::clone(&self.output),
-            counters: Arc::clone(&self.counters),
-            patience: Patience::new(self.pace, random, env),
-        })
+        Box::new(SimCommitter { sink: self.clone(), patience: Patience::new(self.pace, random, env) })
+    }
+}
+
+impl SimSink {
+    /// Fails if this goes wrong now.
+    fn strikes(&self, fault: Fault) -> Result<(), ConnectorError> {
+        if !self.around.faults.strikes(fault) {
+            return Ok(());
+        }
+        self.around.counters.connector_errors.fetch_add(1, Relaxed);
+        Err(ConnectorError::Other(format!("simulated: {fault:?} at {}", self.name)))
     }
 }
 
@@ -169,14 +225,22 @@ impl SinkWriter for SimWriter {
         async move {
             assert!(!batch.is_empty(), "a sink is given records");
             self.patience.wait().await;
+            self.sink.strikes(Fault::WriteFails)?;
             let id = self.open.get_or_insert_with(|| {
                 self.parts += 1;
                 (self.owner.clone(), self.subtask.clone(), self.parts)
             });
             let mut contents = self.sink.output.lock();
-            let part = contents.parts.entry(id.clone()).or_insert(Part { stage: Stage::Written, records: Vec::new() });
-            assert_eq!(part.stage, Stage::Written);
-            part.records.extend(Record::of(batch));
+            let process_seed = self.env.seed;
+            let fresh = || Part { stage: Stage::Written, process_seed, records: Vec::new() };
+            let part = contents.parts.entry(id.clone()).or_insert_with(fresh);
+            // As with a file that somebody else deleted: what is written goes nowhere, and its commit will be refused.
+            if part.stage == Stage::Written {
+                part.records.extend(Record::of(batch));
+            }
+            if part.process_seed != process_seed {
+                self.sink.around.journal.broken(format!("{id:?} was written by two processes"));
+            }
             Ok(())
         }
         .boxed()
@@ -197,10 +261,11 @@ impl SinkWriter for SimWriter {
             let purpose = [4, u64::from(self.subtask.index), self.parts];
             let random = Random::for_purpose(self.env.seed, self.sink.name, &purpose);
             let mut patience = Patience::new(self.sink.pace, random, &self.env);
-            let output = Arc::clone(&self.sink.output);
+            let sink = self.sink.clone();
             let prepared = async move {
                 patience.wait().await;
-                if let Some(part) = output.lock().parts.get_mut(&id) {
+                sink.strikes(Fault::PrepareFails)?;
+                if let Some(part) = sink.output.lock().parts.get_mut(&id) {
                     // What was given up meanwhile stays so: its commit will be refused.
                     if part.stage == Stage::Written {
                         part.stage = Stage::Prepared;
@@ -216,8 +281,7 @@ impl SinkWriter for SimWriter {
 }
 
 struct SimCommitter {
-    output: Arc<Output>,
-    counters: Arc<Counters>,
+    sink: SimSink,
     patience: Patience,
 }
 
@@ -233,17 +297,39 @@ fn unknown(committable: &Committable) -> ConnectorError {
     ConnectorError::Other(format!("{committable:?} was not prepared here"))
 }
 
+impl SimCommitter {
+    fn commit_one(&self, committable: &Committable) -> Result<(), ConnectorError> {
+        let (mut contents, around) = (self.sink.output.lock(), &self.sink.around);
+        let part = parse(committable).and_then(|id| contents.parts.get_mut(&id));
+        let part = part.ok_or_else(|| unknown(committable))?;
+        match part.stage {
+            Stage::Prepared => {
+                part.stage = Stage::Committed;
+                around.counters.committed_records.fetch_add(part.records.len() as u64, Relaxed);
+                Ok(())
+            }
+            Stage::Committed => {
+                around.counters.replayed_commits.fetch_add(1, Relaxed);
+                Ok(())
+            }
+            Stage::Written | Stage::Discarded => {
+                let text = String::from_utf8_lossy(&committable.0);
+                around.journal.broken(format!("{}: {text} is to be committed but {:?}", self.sink.name, part.stage));
+                Err(unknown(committable))
+            }
+        }
+    }
+}
+
 impl Committer for SimCommitter {
     fn check<'a>(&'a mut self, committables: &'a [Committable]) -> BoxFuture<'a, Result<(), ConnectorError>> {
         async move {
             self.patience.wait().await;
-            let contents = self.output.lock();
             for committable in committables {
-                let part = parse(committable).and_then(|id| contents.parts.get(&id));
-                let there = part.is_some_and(|part| matches!(part.stage, Stage::Prepared | Stage::Committed));
-                if !there {
-                    return Err(unknown(committable));
-                }
+                self.sink.output.check_whole(committable).map_err(|problem| {
+                    self.sink.around.journal.broken(format!("{}: {problem}", self.sink.name));
+                    unknown(committable)
+                })?;
             }
             Ok(())
         }
@@ -252,21 +338,12 @@ impl Committer for SimCommitter {
 
     fn commit(&mut self, committables: Vec<Committable>) -> BoxFuture<'_, Result<(), ConnectorError>> {
         async move {
-            for committable in committables {
+            for committable in &committables {
                 self.patience.wait().await;
-                let mut contents = self.output.lock();
-                let part = parse(&committable).and_then(|id| contents.parts.get_mut(&id));
-                let Some(part) = part else { return Err(unknown(&committable)) };
-                match part.stage {
-                    Stage::Prepared => {
-                        part.stage = Stage::Committed;
-                        self.counters.committed_records.fetch_add(part.records.len() as u64, Relaxed);
-                    }
-                    Stage::Committed => {}
-                    Stage::Written | Stage::Discarded => panic!("a part was committed that is {:?}", part.stage),
-                }
+                self.sink.strikes(Fault::CommitFails)?;
+                self.commit_one(committable)?;
             }
-            Ok(())
+            self.sink.strikes(Fault::CommitFailsAfterwards)
         }
         .boxed()
     }
@@ -274,10 +351,15 @@ impl Committer for SimCommitter {
     fn sweep<'a>(&'a mut self, before: &'a Owner) -> BoxFuture<'a, Result<(), ConnectorError>> {
         async move {
             self.patience.wait().await;
-            for ((owner, ..), part) in &mut self.output.lock().parts {
+            if let Err(error) = self.sink.strikes(Fault::SweepFails) {
+                self.sink.around.counters.failed_sweeps.fetch_add(1, Relaxed);
+                return Err(error);
+            }
+            for ((owner, ..), part) in &mut self.sink.output.lock().parts {
                 let earlier = owner.job == before.job && owner.attempt < before.attempt;
-                if earlier && part.stage != Stage::Committed {
+                if earlier && matches!(part.stage, Stage::Written | Stage::Prepared) {
                     part.stage = Stage::Discarded;
+                    self.sink.around.counters.swept_parts.fetch_add(1, Relaxed);
                 }
             }
             Ok(())

@@ -3,6 +3,7 @@
 //! Batch sizes, the order in which splits are handed out and read, and how long everything takes follow from the seed of
 //! the job's `Env`. With a pace of no delay it runs on any clock without waiting.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,8 +20,9 @@ use tidegate::env::Env;
 use tidegate::random::Random;
 use tidegate::record::Batch;
 
-use super::counters::Counters;
+use super::faults::Fault;
 use super::record::Record;
+use super::surroundings::Surroundings;
 
 /// How fast a source or sink is.
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +53,8 @@ pub struct SimSource {
     pub pace: Pace,
     /// Whether its splits end, or are waited at for more that never comes.
     pub boundedness: Boundedness,
-    /// Where it counts.
-    pub counters: Arc<Counters>,
+    /// What is around it.
+    pub around: Arc<Surroundings>,
 }
 
 impl fmt::Debug for SimSource {
@@ -91,6 +93,10 @@ impl Source for SimSource {
             }
             Some(RestoredSource { enumerator, splits: begun }) => decode(&enumerator).map(|mut splits| {
                 splits.extend(begun);
+                let ids: BTreeSet<&str> = splits.iter().map(|split| split.id.as_str()).collect();
+                if ids.len() < splits.len() {
+                    self.around.journal.broken(format!("{}: a split is twice in a checkpoint: {splits:?}", self.name));
+                }
                 splits
             }),
         };
@@ -106,9 +112,10 @@ impl Source for SimSource {
     }
 
     fn reader(&self, context: ReaderContext) -> Box<dyn SourceReader> {
-        let random = Random::for_purpose(context.env.seed, self.name, &[2, u64::from(context.subtask.index)]);
+        let mut random = Random::for_purpose(context.env.seed, self.name, &[2, u64::from(context.subtask.index)]);
         Box::new(SimReader {
             source: self.clone(),
+            greedy: random.below(3) == 0,
             random,
             clock: context.env.clock,
             reading: Vec::new(),
@@ -137,6 +144,9 @@ impl SplitEnumerator for SimEnumerator {
             if let Some(delay) = self.pace.delay(&mut self.random) {
                 self.clock.sleep(delay).await;
             }
+            if self.source.around.faults.strikes(Fault::EnumeratorFails) {
+                return Err(self.source.failed());
+            }
             self.splits = std::mem::replace(&mut self.restored, Ok(Vec::new()))?;
             Ok(())
         }
@@ -148,6 +158,9 @@ impl SplitEnumerator for SimEnumerator {
             assert!(self.started, "a split was asked for before the start");
             if let Some(delay) = self.pace.delay(&mut self.random) {
                 self.clock.sleep(delay).await;
+            }
+            if self.source.around.faults.strikes(Fault::EnumeratorFails) {
+                return Err(self.source.failed());
             }
             Ok(self.splits.pop())
         }
@@ -195,6 +208,11 @@ fn decode(bytes: &[u8]) -> Result<Vec<Split>, ConnectorError> {
 }
 
 impl SimSource {
+    fn failed(&self) -> ConnectorError {
+        self.around.counters.connector_errors.fetch_add(1, Relaxed);
+        ConnectorError::Other(format!("simulated: {} cannot be read just now", self.name))
+    }
+
     /// The split's index and how many of its records were read; none if it is no split of this source.
     fn at(&self, split: &Split) -> Option<(usize, usize)> {
         let index: usize = split.id.parse().ok()?;
@@ -206,6 +224,8 @@ impl SimSource {
 
 struct SimReader {
     source: SimSource,
+    /// It reads several splits at a time.
+    greedy: bool,
     random: Random,
     clock: Arc<dyn Clock>,
     /// The splits at hand, each by its index and how many records were read.
@@ -221,6 +241,10 @@ impl SourceReader for SimReader {
             || ConnectorError::Other(format!("split {} at {:?} is none of these", split.id, split.position));
         self.reading.push(self.source.at(&split).ok_or_else(malformed)?);
         Ok(())
+    }
+
+    fn takes_more_splits(&self) -> bool {
+        self.greedy
     }
 
     fn next(&mut self) -> BoxFuture<'_, Result<ReaderEvent, ConnectorError>> {
@@ -241,6 +265,9 @@ impl SourceReader for SimReader {
             }
             // From here on nothing waits: what is taken is returned.
             self.due = None;
+            if self.source.around.faults.strikes(Fault::SourceFails) {
+                return Err(self.source.failed());
+            }
             let candidates: Vec<usize> =
                 (0..self.reading.len()).filter(|&at| !endless || open(&self.reading[at])).collect();
             let chosen = usize::try_from(self.random.below(candidates.len() as u64)).expect("an index");
@@ -256,7 +283,7 @@ impl SourceReader for SimReader {
             records[read..end].iter().for_each(|record| record.push_to(&mut batch));
             self.reading[candidates[chosen]].1 = end;
             self.records += batch.len() as u64;
-            self.source.counters.source_batches.fetch_add(1, Relaxed);
+            self.source.around.counters.source_batches.fetch_add(1, Relaxed);
             Ok(ReaderEvent::Batch(batch))
         }
         .boxed()

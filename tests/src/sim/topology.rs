@@ -13,11 +13,11 @@ use tidegate::operator::{Limits, OnError, OperatorFactory};
 use tidegate::random::Random;
 
 use super::checker::Expectation;
-use super::counters::Counters;
 use super::operators::{self, BIG_ABOVE, Complaint};
 use super::record::Record;
 use super::sink::{Output, SimSink};
 use super::source::{Pace, SimSource};
+use super::surroundings::Surroundings;
 
 /// What is joined to what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,11 +38,15 @@ pub enum Topology {
     DeadLetter,
     /// A keyed sum fails on them, and the job with it.
     Fail,
+    /// Some sources end long before another.
+    EarlyEnds,
+    /// All records have one of two keys, so that subtasks have nothing to do.
+    FewKeys,
 }
 
 impl Topology {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Chain,
         Self::Diamond,
         Self::Sources,
@@ -51,6 +55,8 @@ impl Topology {
         Self::Skip,
         Self::DeadLetter,
         Self::Fail,
+        Self::EarlyEnds,
+        Self::FewKeys,
     ];
 }
 
@@ -58,6 +64,10 @@ impl Topology {
 pub struct Plan {
     /// The job.
     pub graph: JobGraph,
+    /// Its nodes, of which other graphs can be made.
+    nodes: Vec<NodeSpec>,
+    /// The node whose parallelism shows in the output.
+    fixed: Option<&'static str>,
     /// The bound of each channel.
     pub channel_bytes: usize,
     /// What each sink holds, and what it must hold in the end.
@@ -96,13 +106,15 @@ pub struct Style {
     pub boundedness: Boundedness,
     /// Whether all values are 1, so that results do not depend on the order of arrival.
     pub ones: bool,
+    /// The most records of a source, or lines' worth of them.
+    pub most_input: u64,
 }
 
 impl Plan {
     /// What the seed makes of the topology.
     #[must_use]
-    pub fn new(seed: u64, topology: Topology, style: Style, counters: &Arc<Counters>) -> Self {
-        let mut drawing = Drawing::new(seed, style, counters);
+    pub fn new(seed: u64, topology: Topology, style: Style, around: &Arc<Surroundings>) -> Self {
+        let mut drawing = Drawing::new(seed, style, around);
         match topology {
             Topology::Chain => drawing.chain(),
             Topology::Diamond => drawing.diamond(),
@@ -112,19 +124,44 @@ impl Plan {
             Topology::Skip => drawing.poison(OnError::Skip),
             Topology::DeadLetter => drawing.poison(OnError::DeadLetter),
             Topology::Fail => drawing.poison(OnError::Fail),
+            Topology::EarlyEnds => drawing.early_ends(),
+            Topology::FewKeys => drawing.few_keys(),
         }
         drawing.finish()
     }
+
+    /// The same job with other parallelism.
+    #[must_use]
+    pub fn rescaled(&self, random: &mut Random) -> JobGraph {
+        let groups = self.graph.max_parallelism();
+        let rescale = |mut node: NodeSpec| {
+            if self.fixed != Some(&node.name) && random.below(2) == 0 {
+                node.parallelism = parallelism(random).min(groups);
+            }
+            node
+        };
+        build(self.nodes.iter().cloned().map(rescale), groups)
+    }
+}
+
+fn parallelism(random: &mut Random) -> u32 {
+    1 + u32::try_from(random.below(4)).expect("small")
+}
+
+fn build(nodes: impl Iterator<Item = NodeSpec>, groups: u32) -> JobGraph {
+    let builder = JobGraphBuilder::new("simulated").max_parallelism(groups);
+    nodes.fold(builder, JobGraphBuilder::node).build().expect("topologies make jobs")
 }
 
 /// A plan in the making.
 struct Drawing<'a> {
     random: Random,
     style: Style,
-    counters: &'a Arc<Counters>,
+    around: &'a Arc<Surroundings>,
     most_records: u64,
     timed: bool,
     nodes: Vec<NodeSpec>,
+    fixed: Option<&'static str>,
     sinks: BTreeMap<&'static str, (Arc<Output>, Expectation)>,
     fails: bool,
     given_up: u64,
@@ -137,12 +174,12 @@ const HASH: Option<Partition> = Some(Partition::Hash);
 const ANY: Option<Partition> = None;
 
 impl<'a> Drawing<'a> {
-    fn new(seed: u64, style: Style, counters: &'a Arc<Counters>) -> Self {
+    fn new(seed: u64, style: Style, around: &'a Arc<Surroundings>) -> Self {
         let mut random = Random::for_purpose(seed, "plan", &[]);
         let most_records = [1, 4, 40, 2000][random.below(4) as usize];
         let timed = random.below(2) == 0;
         let (nodes, sinks) = (Vec::new(), BTreeMap::new());
-        Self { random, style, counters, most_records, timed, nodes, sinks, fails: false, given_up: 0 }
+        Self { random, style, around, most_records, timed, nodes, fixed: None, sinks, fails: false, given_up: 0 }
     }
 
     fn finish(mut self) -> Plan {
@@ -154,10 +191,9 @@ impl<'a> Drawing<'a> {
             let other = self.random.below(left as u64 + 1) as usize;
             self.nodes.swap(left, other);
         }
-        let builder = JobGraphBuilder::new("simulated").max_parallelism(groups);
-        let graph = self.nodes.into_iter().fold(builder, JobGraphBuilder::node).build();
-        let graph = graph.expect("topologies make jobs");
-        Plan { graph, channel_bytes, sinks: self.sinks, fails: self.fails, given_up: self.given_up }
+        let graph = build(self.nodes.iter().cloned(), groups);
+        let Self { nodes, fixed, sinks, fails, given_up, .. } = self;
+        Plan { graph, nodes, fixed, channel_bytes, sinks, fails, given_up }
     }
 
     fn pace(&mut self) -> Pace {
@@ -167,7 +203,7 @@ impl<'a> Drawing<'a> {
 
     fn node(&mut self, name: &str, kind: NodeKind, inputs: Inputs<'_>) {
         let input = |&(from, partition): &(&str, Option<Partition>)| InputSpec { from: from.to_owned(), partition };
-        let parallelism = 1 + u32::try_from(self.random.below(4)).expect("small");
+        let parallelism = parallelism(&mut self.random);
         let (inputs, chain) = (inputs.iter().map(input).collect(), self.random.below(4) > 0);
         self.nodes.push(NodeSpec { name: name.to_owned(), parallelism, kind, inputs, chain });
     }
@@ -184,7 +220,7 @@ impl<'a> Drawing<'a> {
             shape: StreamShape { keyed, timed: self.timed },
             pace: self.pace(),
             boundedness: self.style.boundedness,
-            counters: Arc::clone(self.counters),
+            around: Arc::clone(self.around),
         };
         self.node(name, NodeKind::Source(Arc::new(source)), &[]);
     }
@@ -196,8 +232,8 @@ impl<'a> Drawing<'a> {
 
     fn sink(&mut self, name: &'static str, from: &str, expectation: Expectation) {
         let output = Arc::new(Output::default());
-        let (pace, counters) = (self.pace(), Arc::clone(self.counters));
-        let sink = SimSink { name, output: Arc::clone(&output), pace, counters };
+        let (pace, around) = (self.pace(), Arc::clone(self.around));
+        let sink = SimSink { name, output: Arc::clone(&output), pace, around };
         let partition = match self.random.below(4) {
             0 => Some(Partition::Rebalance),
             1 => Some(Partition::Hash),
@@ -224,6 +260,7 @@ impl<'a> Drawing<'a> {
     fn pairs(&mut self) -> Vec<(Vec<u8>, i64)> {
         // Rarely so many that batches leave because they are full.
         let most = [1, 30, 250, if self.random.below(8) == 0 { 6_000 } else { 60 }][self.random.below(4) as usize];
+        let most = most.min(self.style.most_input);
         (0..self.random.below(most + 1)).map(|_| (self.key(), self.value())).collect()
     }
 
@@ -293,6 +330,7 @@ impl<'a> Drawing<'a> {
         let inputs = [("numbers", ANY), ("rules", Some(Partition::Broadcast))];
         self.operator("listener", operators::listener(), OnError::Fail, &inputs);
         let subtasks = self.nodes.last().map_or(1, |node| node.parallelism);
+        self.fixed = Some("listener");
         let heard = |rule: &Record| {
             let record = |subtask: u32| Record {
                 key: Some(subtask.to_string().into_bytes()),
@@ -303,6 +341,34 @@ impl<'a> Drawing<'a> {
         };
         self.sink("heard", "listener.heard", Expectation::Records(rules.iter().flat_map(heard).collect()));
         self.sink("out", "listener", Expectation::Records(records));
+    }
+
+    fn early_ends(&mut self) {
+        let (long, mut all) = (self.pairs(), self.pairs());
+        let records = self.records(&all);
+        let delay_us = std::mem::replace(&mut self.style.delay_us, 0);
+        self.source("short", true, records);
+        self.style.delay_us = delay_us;
+        self.source("empty", true, Vec::new());
+        let records = self.records(&long);
+        self.source("long", true, records);
+        all.extend(long);
+        self.operator("times", operators::times(1), OnError::Fail, &[("short", ANY), ("empty", ANY)]);
+        let sum = operators::running_sum(Complaint::Named);
+        self.operator("sum", sum, OnError::Fail, &[("times", HASH), ("long", HASH)]);
+        self.sink("out", "sum", Expectation::RunningSums(all));
+    }
+
+    fn few_keys(&mut self) {
+        let mut pairs = self.pairs();
+        for (key, _) in &mut pairs {
+            *key = if self.random.below(4) == 0 { b"rare".to_vec() } else { b"common".to_vec() };
+        }
+        let records = self.records(&pairs);
+        self.source("numbers", true, records);
+        let sum = operators::running_sum(Complaint::Named);
+        self.operator("sum", sum, OnError::Fail, &[("numbers", HASH)]);
+        self.sink("out", "sum", Expectation::RunningSums(pairs));
     }
 
     fn side_outputs(&mut self) {

@@ -8,8 +8,11 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// How many lines are kept. Enough to see who waited for whom, short enough to read.
-const KEPT_LINES: usize = 400;
+/// How many lines are kept unless the environment says otherwise. Enough to see who waited for whom, short enough to
+/// read.
+const KEPT_LINES: usize = 60;
+/// The variable that says otherwise.
+const LINES_VARIABLE: &str = "TIDEGATE_TRACE";
 
 /// A name that the trace knows: of a task, a channel, a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +50,7 @@ pub(super) struct Trace {
     hash: Xxh3,
     /// Each name with its hash, so that a step hashes no strings.
     names: Vec<(Arc<str>, u64)>,
+    kept: usize,
     lines: VecDeque<Line>,
 }
 
@@ -59,7 +63,8 @@ struct Line {
 
 impl Trace {
     pub(super) fn new() -> Self {
-        Self { hash: Xxh3::new(), names: Vec::new(), lines: VecDeque::with_capacity(KEPT_LINES) }
+        let kept = std::env::var(LINES_VARIABLE).ok().and_then(|lines| lines.parse().ok()).unwrap_or(KEPT_LINES);
+        Self { hash: Xxh3::new(), names: Vec::new(), kept, lines: VecDeque::new() }
     }
 
     pub(super) fn label(&mut self, name: &str) -> Label {
@@ -85,7 +90,7 @@ impl Trace {
             chunk.copy_from_slice(&part.to_le_bytes());
         }
         self.hash.update(&bytes);
-        if self.lines.len() == KEPT_LINES {
+        if self.lines.len() >= self.kept {
             self.lines.pop_front();
         }
         self.lines.push_back(Line { step, now_ns, label, what });
@@ -95,9 +100,9 @@ impl Trace {
         self.hash.digest()
     }
 
-    pub(super) fn tail(&self, lines: usize) -> String {
+    pub(super) fn tail(&self) -> String {
         let mut text = String::new();
-        for line in self.lines.iter().skip(self.lines.len().saturating_sub(lines)) {
+        for line in &self.lines {
             let (whole, part) = (line.now_ns / 1_000_000, line.now_ns % 1_000_000);
             let name = self.name(line.label);
             writeln!(text, "{:>7} {whole:>6}.{part:06} ms  {name} {}", line.step, line.what).expect("strings grow");

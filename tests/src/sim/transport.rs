@@ -23,6 +23,8 @@ use super::trace::Label;
 const DELAYS_NS: [u64; 4] = [1, 20_000, 500_000, 5_000_000];
 /// The rooms of channels, in bytes; never more than what was asked for.
 const CAPACITIES: [usize; 6] = [1, 32, 128, 1024, 8192, usize::MAX];
+/// A message that arrived behind a barrier and was not received for so long was held back.
+const HELD_BACK_NS: u64 = 100_000;
 /// How many batches are kept for a sender.
 const MOST_SPARE: usize = 3;
 
@@ -74,7 +76,10 @@ impl Transport for SimTransport {
             }),
         };
         let line = Arc::new(line);
-        (Box::new(SimSender { line: Arc::clone(&line), admitted: false }), Box::new(SimReceiver { line, ended: false }))
+        (
+            Box::new(SimSender { line: Arc::clone(&line), admitted: false }),
+            Box::new(SimReceiver { line, ended: false, barrier_at_ns: None }),
+        )
     }
 }
 
@@ -249,6 +254,8 @@ impl Drop for SimSender {
 struct SimReceiver {
     line: Arc<Line>,
     ended: bool,
+    /// When the last message was received, if that was a barrier.
+    barrier_at_ns: Option<u64>,
 }
 
 impl ChannelReceiver for SimReceiver {
@@ -273,9 +280,14 @@ impl ChannelReceiver for SimReceiver {
                 return Poll::Pending;
             }
         }
-        let Some((_, message)) = state.travelling.pop_front() else {
+        let Some((at_ns, message)) = state.travelling.pop_front() else {
             return Poll::Ready(None);
         };
+        let is_barrier = matches!(message, Message::Barrier(_));
+        let barrier_at_ns = std::mem::replace(&mut self.barrier_at_ns, is_barrier.then_some(now_ns));
+        if barrier_at_ns.is_some_and(|barrier_at_ns| now_ns - at_ns.max(barrier_at_ns) > HELD_BACK_NS) {
+            line.counters.held_back_messages.fetch_add(1, Relaxed);
+        }
         assert!(!self.ended, "something was received behind the end of input");
         self.ended = message == Message::EndOfInput;
         let was_full = state.bytes >= line.capacity_bytes;

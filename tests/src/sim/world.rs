@@ -19,6 +19,7 @@ use super::checker::Parts;
 use super::counters::Counters;
 use super::executor::{Executor, Group, Stuck};
 use super::sink::Stage;
+use super::surroundings::Surroundings;
 use super::topology::{Plan, Style, Topology};
 use super::transport::SimTransport;
 
@@ -83,7 +84,8 @@ impl World {
     #[must_use]
     pub fn new(seed: u64, topology: Topology) -> Self {
         let ones = Random::for_purpose(seed, "world", &[1]).below(4) == 0;
-        let style = Style { delay_us: LONGEST_DELAY_US, boundedness: Boundedness::Bounded, ones };
+        let boundedness = Boundedness::Bounded;
+        let style = Style { delay_us: LONGEST_DELAY_US, boundedness, ones, most_input: u64::MAX };
         Self { seed, schedule: seed, topology, style, cancel_after: None }
     }
 
@@ -130,8 +132,9 @@ impl World {
     pub fn run(&self) -> Run {
         // Whatever panics on the way, the seed is told.
         let _seed = TellSeed(self.seed);
-        let counters = Arc::new(Counters::default());
-        let plan = Plan::new(self.seed, self.topology, self.style, &counters);
+        let around = Surroundings::kind();
+        let counters = Arc::clone(&around.counters);
+        let plan = Plan::new(self.seed, self.topology, self.style, &around);
         let mut executor = Executor::new(self.schedule, STEP_LIMIT);
         let (job, client) = (executor.handle(JOB), executor.handle(CLIENT));
         let env = Env {
@@ -155,6 +158,7 @@ impl World {
         });
         let verdict = ended.map_err(|stuck| stuck.to_string()).and_then(|(report, metrics)| {
             self.judge(&plan, report, &metrics, &counters)?;
+            around.journal.check()?;
             executor.finish().map_err(|stuck: Stuck| format!("the job left tasks behind: {stuck}"))
         });
         counters.steps.fetch_add(executor.steps(), Relaxed);
@@ -163,7 +167,7 @@ impl World {
             plan: format!("{:?}: {plan:?}, cancelled after {:?}", self.topology, self.cancel_after),
             committed: committed(&plan),
             trace_hash: executor.trace_hash(),
-            trace: if verdict.is_err() { executor.trace_tail(60) } else { String::new() },
+            trace: if verdict.is_err() { executor.trace_tail() } else { String::new() },
             counters,
             verdict,
         }
@@ -175,9 +179,10 @@ impl World {
     /// When tokio cannot start.
     #[must_use]
     pub fn run_on_tokio(&self) -> Run {
-        let counters = Arc::new(Counters::default());
+        let around = Surroundings::kind();
+        let counters = Arc::clone(&around.counters);
         let style = Style { delay_us: 0, ..self.style };
-        let plan = Plan::new(self.seed, self.topology, style, &counters);
+        let plan = Plan::new(self.seed, self.topology, style, &around);
         let runtime = |threads| {
             let mut builder = tokio::runtime::Builder::new_multi_thread();
             builder.worker_threads(threads).enable_all().build().expect("tokio starts")
@@ -259,12 +264,12 @@ impl World {
     }
 }
 
-fn committed(plan: &Plan) -> BTreeMap<&'static str, Parts> {
+pub(super) fn committed(plan: &Plan) -> BTreeMap<&'static str, Parts> {
     plan.sinks.iter().map(|(name, (output, _))| (*name, output.records(Stage::Committed))).collect()
 }
 
 /// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -276,7 +281,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Names the seed when a panic passes by.
-struct TellSeed(u64);
+pub(super) struct TellSeed(pub(super) u64);
 
 impl Drop for TellSeed {
     fn drop(&mut self) {

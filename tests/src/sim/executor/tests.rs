@@ -1,8 +1,10 @@
 //! The executor by itself, with small tasks written by hand.
 
 use std::collections::BTreeSet;
+use std::task::Poll;
 
 use futures_util::FutureExt;
+use tidegate::clock::Clock;
 use tidegate::task;
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -133,7 +135,48 @@ fn a_crash_drops_a_group_where_it_stands() {
     }));
     let seen = task::spawn(&survivor, "survivor", async move { receiver.await.is_err() });
     executor.run_steps(20).unwrap();
-    executor.crash(Group(1));
+    survivor.crash(Group(1));
     assert!(executor.run("main", seen).unwrap().unwrap(), "the survivor saw the victim's end");
+    executor.finish().unwrap();
+}
+
+#[test]
+fn one_task_of_a_group_crashes_and_its_owner_sees_it() {
+    let mut executor = Executor::new(6, STEPS);
+    let (world, group) = (executor.handle(Group(1)), executor.handle(Group(2)));
+    let (dropped, ended) = executor
+        .run("main", async move {
+            let wait = |micros| {
+                let clock = group.clone();
+                async move { clock.sleep(Duration::from_micros(micros)).await }
+            };
+            let tasks = [task::spawn(&group, "one", wait(50)), task::spawn(&group, "other", wait(50))];
+            world.sleep(Duration::from_micros(10)).await;
+            assert_eq!(world.crash_one(Group(3), 7), None);
+            assert_eq!(world.crash_one(Group(2), 7).as_deref(), Some("other"));
+            let [one, other] = tasks;
+            (other.await.is_err(), one.await.is_ok())
+        })
+        .unwrap();
+    assert!(dropped && ended);
+}
+
+#[test]
+fn a_paused_group_stands_still_while_time_goes_on() {
+    let mut executor = Executor::new(7, STEPS);
+    let (world, group) = (executor.handle(Group(1)), executor.handle(Group(2)));
+    executor
+        .run("main", async move {
+            let clock = group.clone();
+            let mut sleeper =
+                task::spawn(&group, "sleeper", async move { clock.sleep(Duration::from_millis(1)).await });
+            world.pause(Group(2));
+            world.sleep(Duration::from_secs(1)).await;
+            assert!((&mut sleeper).now_or_never().is_none());
+            world.go_on(Group(2));
+            sleeper.await.unwrap();
+            assert!(world.tasks(Group(2)).is_empty());
+        })
+        .unwrap();
     executor.finish().unwrap();
 }

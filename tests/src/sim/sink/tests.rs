@@ -19,7 +19,7 @@ fn output_shows_once_it_is_committed() {
     };
     let output = Arc::new(Output::default());
     let pace = Pace { most_records: 1, delay_us: 100 };
-    let sink = SimSink { name: "sink", output: Arc::clone(&output), pace, counters: Arc::default() };
+    let sink = SimSink { name: "sink", output: Arc::clone(&output), pace, around: Surroundings::kind() };
     let count = move |stage| output.records(stage).values().map(Vec::len).sum::<usize>();
     executor
         .run("job", async move {

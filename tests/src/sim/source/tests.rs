@@ -22,7 +22,7 @@ fn source(seed: u64) -> (SimSource, Vec<Record>) {
         shape: StreamShape::default(),
         pace: Pace { most_records: 4, delay_us: 50 },
         boundedness: Boundedness::Bounded,
-        counters: Arc::default(),
+        around: Surroundings::kind(),
     };
     (source, all)
 }
