@@ -368,7 +368,15 @@ pub async fn run_beside_another(
     };
     encore.cancel();
     let other = other.wait().await;
-    assert!(other == expected, "the job beside went wrong: {:?}, {} records", other.error, other.output.len());
+    let differs = other.output.iter().zip(&expected.output).position(|(left, right)| left != right);
+    assert!(
+        other == expected,
+        "the job beside went wrong: {:?}, {} records, the first wrong one at {differs:?}, {} in, {} out",
+        other.error,
+        other.output.len(),
+        other.records_in,
+        other.records_out,
+    );
     ended
 }
 

@@ -19,7 +19,7 @@ const KILLS: u64 = 25;
 const LONGEST_LIFE_MS: u64 = 450;
 
 /// How many records come per second while processes are killed.
-const RATE: u64 = 20_000;
+const RATE: u64 = 4_000;
 
 const JOB: &str = r#"
 name = "chaos"
@@ -122,7 +122,7 @@ fn a_job_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing() {
     let kills = std::env::var("TIDEGATE_KILLS").map_or(KILLS, |kills| kills.parse().expect("a number"));
     let seed = std::env::var("TIDEGATE_SEED").map_or(1, |seed| seed.parse().expect("a number"));
     // Far more than come through while it is killed, so that it is never finished before.
-    let records = RATE * kills * LONGEST_LIFE_MS / 1000 * 4;
+    let records = RATE * kills * LONGEST_LIFE_MS / 1000 * 2;
     let cache = TempDir::new().expect("a directory for the test");
     let calm = Job::new(records, cache.path());
     calm.finish(&[]);

@@ -324,13 +324,13 @@ mod tests {
         at_once(storage.put_new(&path, Bytes::from_static(b"tg-chkpt"))).unwrap();
         let error = at_once(collect(&storage, &log, 2, Attempt::first(2))).unwrap_err().to_string();
         assert!(error.contains(&path), "{error}");
-        // One that is whole, but is not what counted.
+        // What the job goes on from is whole, but is not what counted; or it is gone.
+        let path = directory().path(JobFile::Metadata(CheckpointId(3)));
         at_once(storage.delete(&path)).unwrap();
-        at_once(storage.put_new(&path, metadata(2, 1, &[]).encode().into())).unwrap();
-        let error = at_once(collect(&storage, &log, 2, Attempt::first(2))).unwrap_err().to_string();
+        at_once(storage.put_new(&path, metadata(3, 1, &[]).encode().into())).unwrap();
+        let error = at_once(collect(&storage, &log, 1, Attempt::first(2))).unwrap_err().to_string();
         assert!(error.contains("replaced"), "{error}");
-        // What the job goes on from is gone.
-        at_once(storage.delete(&directory().path(JobFile::Metadata(CheckpointId(3))))).unwrap();
+        at_once(storage.delete(&path)).unwrap();
         assert!(at_once(collect(&storage, &log, 1, Attempt::first(2))).unwrap_err().is_missing());
         assert_eq!(folders(&storage), before);
     }

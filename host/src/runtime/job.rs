@@ -309,6 +309,8 @@ impl Job {
         if life.store.is_none() {
             self.commit_cuts(cuts, first, committers).await?;
         }
+        // All that is to be committed is. What was cut off by a cancellation comes again, if the job goes on.
+        committers.sweep(&life.owner.next_attempt()).await;
         Ok(if finished { Outcome::Finished } else { Outcome::Cancelled })
     }
 

@@ -215,7 +215,13 @@ impl CheckpointStore {
         let written = metadata_file::write(&*self.storage, &*self.env.clock, self.directory(), &metadata).await;
         let digest = match written {
             Written::Written(digest) => digest,
-            Written::Taken => return Err(PersistError::Taken),
+            // As a rule by the process that has taken the job over.
+            Written::Taken => {
+                return Err(match self.read_log().await.map(|view| self.overtaken_by(&view)) {
+                    Ok(Some(by)) => PersistError::Fenced { by },
+                    Ok(None) | Err(_) => PersistError::Taken,
+                });
+            }
             // Even if it is there: without a record it does not count, and is collected one day.
             Written::Unknown(error) => return Err(PersistError::Failed(error)),
         };
@@ -234,16 +240,13 @@ impl CheckpointStore {
     /// Turns to the next attempt of this process. Returns what it goes on from.
     pub(super) async fn recover(&mut self, job: &JobContext) -> Result<Restored, StartError> {
         self.attempt = self.attempt.next();
+        let view = self.read_log().await?;
+        if let Some(run) = self.overtaken_by(&view) {
+            let directory = self.directory().to_string();
+            return Err(ClaimError::Claimed { directory, run }.into());
+        }
         if !self.log.holds() {
             // Nobody knows what became of the last record. A new claim makes sure that it is there or never will be.
-            let (storage, clock) = (Arc::clone(&self.storage), Arc::clone(&self.env.clock));
-            let view = LogView::open(storage, clock, self.directory().clone()).await?;
-            if let Some(newest) = view.log().newest()
-                && newest.run != self.log.run()
-            {
-                let directory = self.directory().to_string();
-                return Err(ClaimError::Claimed { directory, run: newest.run }.into());
-            }
             let restored_from = match view.resume() {
                 Resume::From(point) => Some(point),
                 Resume::Fresh | Resume::Stopped { .. } | Resume::Finished { .. } => None,
@@ -253,6 +256,16 @@ impl CheckpointStore {
             self.attempt = Attempt::first(self.log.run());
         }
         self.take_stock(job, false).await
+    }
+
+    async fn read_log(&self) -> Result<LogView, RunLogError> {
+        let (storage, clock) = (Arc::clone(&self.storage), Arc::clone(&self.env.clock));
+        LogView::open(storage, clock, self.directory().clone()).await
+    }
+
+    /// The run of another process that has claimed the job since.
+    fn overtaken_by(&self, view: &LogView) -> Option<u64> {
+        view.log().newest().map(|newest| newest.run).filter(|run| *run != self.log.run())
     }
 
     /// Reads what the job goes on from, unless that is known, and collects what nobody needs. Only after the claim.
@@ -272,28 +285,38 @@ impl CheckpointStore {
                 let loaded = metadata_file::load_logged(&self.storage, self.directory(), &newest).await?;
                 self.kept.push(loaded.metadata.clone());
                 restored = matched(job, loaded)?;
-                self.find_older(&newest).await?;
+                self.find_older(&newest).await;
             }
         }
         let ids: Vec<CheckpointId> = self.kept.iter().map(|metadata| metadata.checkpoint).collect();
         self.completed = CompletedCheckpoints::new(self.settings.keep, ids);
         let next = self.log.next_checkpoint().await?;
         self.next = self.next.max(next);
-        garbage::collect(&self.storage, &self.log, self.settings.keep, self.attempt).await?;
+        // The job goes on without: it deletes nothing, and what it goes on from is sound.
+        if let Err(error) = garbage::collect(&self.storage, &self.log, self.settings.keep, self.attempt).await {
+            let error = crate::error_chain::on_one_line(&error);
+            tracing::warn!(job = self.job, "could not collect what nobody needs in the job's directory: {error}");
+        }
         Ok(restored)
     }
 
     /// Adds the checkpoints that were kept besides the newest, in front of it.
-    async fn find_older(&mut self, newest: &LoggedCheckpoint) -> Result<(), StartError> {
+    async fn find_older(&mut self, newest: &LoggedCheckpoint) {
         let older = self.log.log().checkpoints().into_iter().filter(|logged| logged != newest);
         for logged in older.take(self.settings.keep.saturating_sub(1) as usize) {
             match metadata_file::load_logged(&self.storage, self.directory(), &logged).await {
                 Ok(loaded) => self.kept.insert(0, loaded.metadata),
                 Err(error) if error.is_gone() => break,
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    let (checkpoint, error) = (logged.checkpoint, crate::error_chain::on_one_line(&error));
+                    tracing::warn!(
+                        job = self.job,
+                        "cannot read {checkpoint}, which was kept besides the newest: {error}"
+                    );
+                    break;
+                }
             }
         }
-        Ok(())
     }
 
     /// Deletes checkpoints that are not kept any more. What this misses is collected with the next claim.

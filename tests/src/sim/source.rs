@@ -115,7 +115,8 @@ impl Source for SimSource {
         let mut random = Random::for_purpose(context.env.seed, self.name, &[2, u64::from(context.subtask.index)]);
         Box::new(SimReader {
             source: self.clone(),
-            greedy: random.below(3) == 0,
+            // Without a pace, splits are read one after the other, for those who compare the order.
+            greedy: random.below(3) == 0 && self.pace.delay_us > 0,
             random,
             clock: context.env.clock,
             reading: Vec::new(),
