@@ -1,4 +1,7 @@
-//! Blocks of bytes for small records, in one allocation per table.
+//! Blocks of bytes for small records, in chunks of memory that never move.
+//!
+//! An arena grows by a chunk at a time, so that growing copies nothing and what a record costs to write does not depend
+//! on how many there are.
 //!
 //! Block sizes come in classes, about an eighth apart, so that a freed block fits the next record of about its size and
 //! a record that changes its length a little stays where it is. What is freed and not used again is given back when
@@ -19,19 +22,26 @@ const NONE: u32 = u32::MAX;
 /// The least waste that is worth a copy.
 const LEAST_WASTE: usize = 16 << 10;
 
-/// Up to this size an arena grows to twice as much at a time.
-const SMALL_ARENA: usize = 16 << 10;
+/// The size of all chunks but the first of an arena, which are as large as those before them together.
+const CHUNK: usize = 64 << 10;
 
-/// Where a block starts, in units.
+/// The addresses of a chunk, be it as large as others or not.
+const CHUNK_UNITS: usize = CHUNK / UNIT;
+
+/// Where a block starts, in units: the number of its chunk above, the place in it below.
 pub(super) type Address = u32;
 
 /// Blocks of bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arena {
-    bytes: Vec<u8>,
+    chunks: Vec<Vec<u8>>,
     /// The first free block of each class, which holds the address of the next one; empty before the first one.
     free: Vec<Address>,
     free_bytes: usize,
+    /// The bytes of all blocks.
+    block_bytes: usize,
+    /// The least size of a chunk.
+    least_chunk: usize,
 }
 
 /// The class of blocks for `len` bytes. Up to 16 units each size has a class, from there on each doubling has eight.
@@ -62,9 +72,9 @@ pub(super) fn block_size(len: usize) -> usize {
 }
 
 impl Arena {
-    /// An arena with room for so many bytes.
-    pub(super) fn with_capacity(bytes: usize) -> Self {
-        Self { bytes: Vec::with_capacity(bytes), ..Self::default() }
+    /// An arena that expects so many bytes: it makes room for them when it is written to.
+    pub(super) fn expecting(bytes: usize) -> Self {
+        Self { least_chunk: bytes.min(CHUNK), ..Self::default() }
     }
 
     /// A block for `len` bytes, of any content.
@@ -75,20 +85,20 @@ impl Arena {
         if let Some(&address) = self.free.get(class)
             && address != NONE
         {
-            let at = address as usize * UNIT;
-            let next = self.bytes[at..at + 4].try_into().expect("four bytes");
-            self.free[class] = u32::from_le_bytes(next);
+            let next = self.at(address).first_chunk().expect("a block has four bytes");
+            self.free[class] = u32::from_le_bytes(*next);
             self.free_bytes -= size;
             return address;
         }
-        let at = self.bytes.len();
-        if at + size > self.bytes.capacity() {
-            // A quarter more, not twice as much: most of a large state is such vectors.
-            let more = if at < SMALL_ARENA { at } else { at / 4 };
-            self.bytes.reserve_exact(size.max(more).next_multiple_of(UNIT));
+        if self.chunks.last().is_none_or(|chunk| chunk.len() + size > chunk.capacity().min(CHUNK)) {
+            self.chunks.push(Vec::with_capacity(self.block_bytes.max(self.least_chunk).clamp(size, CHUNK)));
         }
-        self.bytes.resize(at + size, 0);
-        Address::try_from(at / UNIT).expect("a table is split long before its arena has 64 GiB")
+        let number = self.chunks.len() - 1;
+        let chunk = &mut self.chunks[number];
+        let at = chunk.len();
+        chunk.resize(at + size, 0);
+        self.block_bytes += size;
+        Address::try_from(number * CHUNK_UNITS + at / UNIT).expect("a table is split long before it has 64 GiB")
     }
 
     /// Takes a block back that was allocated for `len` bytes.
@@ -97,8 +107,8 @@ impl Arena {
         if self.free.is_empty() {
             self.free = vec![NONE; CLASSES];
         }
-        let at = address as usize * UNIT;
-        self.bytes[at..at + 4].copy_from_slice(&self.free[class].to_le_bytes());
+        let next = self.free[class].to_le_bytes();
+        self.at_mut(address)[..next.len()].copy_from_slice(&next);
         self.free[class] = address;
         self.free_bytes += class_size(class);
     }
@@ -106,24 +116,26 @@ impl Arena {
     /// The bytes from a block on.
     #[inline]
     pub(super) fn at(&self, address: Address) -> &[u8] {
-        &self.bytes[address as usize * UNIT..]
+        let address = address as usize;
+        &self.chunks[address / CHUNK_UNITS][address % CHUNK_UNITS * UNIT..]
     }
 
     /// The bytes from a block on, to be written.
     #[inline]
     pub(super) fn at_mut(&mut self, address: Address) -> &mut [u8] {
-        &mut self.bytes[address as usize * UNIT..]
+        let address = address as usize;
+        &mut self.chunks[address / CHUNK_UNITS][address % CHUNK_UNITS * UNIT..]
     }
 
     /// The bytes of blocks that are in use.
     pub(super) fn used_bytes(&self) -> usize {
-        self.bytes.len() - self.free_bytes
+        self.block_bytes - self.free_bytes
     }
 
     /// Whether more is free than in use, by so much that copying what is in use pays.
     #[inline]
     pub(super) fn is_wasteful(&self) -> bool {
-        self.free_bytes > LEAST_WASTE && self.free_bytes > self.bytes.len() / 2
+        self.free_bytes > LEAST_WASTE && self.free_bytes > self.block_bytes / 2
     }
 }
 
@@ -153,6 +165,6 @@ mod tests {
         let mut again: Vec<Address> = (0..100).map(|_| arena.allocate(97)).collect();
         again.sort_unstable();
         assert_eq!(again, blocks);
-        assert_eq!((arena.used_bytes(), arena.bytes.len()), (used, used));
+        assert_eq!((arena.used_bytes(), arena.block_bytes), (used, used));
     }
 }

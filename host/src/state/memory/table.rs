@@ -219,7 +219,7 @@ fn write_header(record: &mut [u8], side: u32, form: Form, key: usize, value: usi
 impl Table {
     /// An empty table with room for so many keys with so many bytes of small records.
     pub(super) fn with_room(depth: u32, keys: usize, bytes: usize) -> Self {
-        Self { index: HashTable::with_capacity(keys), arena: Arena::with_capacity(bytes), depth, ..Self::default() }
+        Self { index: HashTable::with_capacity(keys), arena: Arena::expecting(bytes), depth, ..Self::default() }
     }
 
     /// The number of keys.
@@ -421,7 +421,7 @@ impl Table {
 
     /// Gives back what removed and moved records left behind. Handles change.
     pub(super) fn compact(&mut self) {
-        let fresh = Arena::with_capacity(self.arena.used_bytes());
+        let fresh = Arena::expecting(self.arena.used_bytes());
         let old = std::mem::replace(&mut self.arena, fresh);
         for entry in self.index.iter_mut().filter(|entry| !entry.handle.is_large()) {
             entry.handle = adopt(&mut self.arena, old.at(entry.handle.0));
@@ -441,7 +441,7 @@ impl Table {
         let (expected, room) = (old.index.len() / 2 + old.index.len() / 8, old.arena.used_bytes() / 2);
         let make = || Self {
             index: HashTable::with_capacity(expected),
-            arena: Arena::with_capacity(room + room / 8),
+            arena: Arena::expecting(room + room / 8),
             depth: old.depth + 1,
             ..Self::default()
         };

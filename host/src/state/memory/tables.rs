@@ -24,6 +24,9 @@ const EXPECTED_KEYS: usize = MOST_KEYS / 4 * 3;
 /// The same for bytes.
 const EXPECTED_SMALL_BYTES: usize = MOST_SMALL_BYTES / 4 * 3;
 
+/// The bytes that a table of a layer makes room for at a time, at least.
+const LAYER_CHUNK: usize = 4 << 10;
+
 /// Keys and what is said about each.
 #[derive(Debug)]
 pub(super) struct Tables {
@@ -58,7 +61,7 @@ impl Tables {
     /// Empty tables among which keys are dealt out as among these: a layer over them that takes as many keys as they have
     /// hardly ever splits, and is merged table by table.
     pub(super) fn same_shape(&self) -> Self {
-        let tables = self.tables.iter().map(|table| Table::with_room(table.depth, 0, 0)).collect();
+        let tables = self.tables.iter().map(|table| Table::with_room(table.depth, 0, LAYER_CHUNK)).collect();
         Self { tables, directory: self.directory.clone(), depth: self.depth }
     }
 
