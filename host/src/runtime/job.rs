@@ -254,7 +254,14 @@ impl Job {
         match restarts.failed(env.clock.monotonic(), jitter) {
             Decision::Restart { after } => {
                 let cause = crate::error_chain::on_one_line(error);
-                tracing::warn!(job = graph.name(), "attempt {attempt} failed: {cause}; restarting in {after:?}");
+                let help = match error {
+                    JobError::Operator { record: Some(_), .. } => {
+                        " (if it fails on the same record again, on-error can set that aside, and [restart] says how often \
+                         this is tried)"
+                    }
+                    _ => "",
+                };
+                tracing::warn!(job = graph.name(), "attempt {attempt} failed: {cause}; restarting in {after:?}{help}");
                 Some(after)
             }
             Decision::GiveUp(reason) => {

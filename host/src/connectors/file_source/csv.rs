@@ -27,8 +27,11 @@ pub(super) struct CsvFormat {
 }
 
 /// The fields of one record, end to end.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 struct Fields {
+    delimiter: u8,
+    /// Made once: its tables take longer to make than many records to read.
+    reader: Box<Reader>,
     bytes: Vec<u8>,
     ends: Vec<usize>,
     len: usize,
@@ -49,7 +52,7 @@ impl CsvFormat {
             timestamp: settings.timestamp.clone(),
             labels: Vec::new(),
             columns: None,
-            fields: Fields::default(),
+            fields: Fields::new(settings.delimiter()),
             value: String::new(),
         }
     }
@@ -61,7 +64,7 @@ impl CsvFormat {
     pub(super) fn read_header(&mut self, record: &[u8]) -> Result<(), String> {
         let record = without_return(record);
         check_quotes(self.delimiter, record)?;
-        self.fields.read(self.delimiter, record);
+        self.fields.read(record);
         let names = self.fields.texts()?;
         if names.is_empty() {
             return Err("the header is empty; it must name the columns".to_owned());
@@ -84,7 +87,7 @@ impl CsvFormat {
 
     pub(super) fn append(&mut self, record: &[u8], batch: &mut Batch) -> Result<(), String> {
         check_quotes(self.delimiter, record)?;
-        self.fields.read(self.delimiter, record);
+        self.fields.read(record);
         let fields = self.fields.texts()?;
         if let Some(columns) = self.columns.filter(|columns| *columns != fields.len()) {
             let where_from = if self.has_header { "the header" } else { "the first record read" };
@@ -120,16 +123,28 @@ impl CsvFormat {
     }
 }
 
+impl Clone for Fields {
+    fn clone(&self) -> Self {
+        // A copy of a reader lacks some of its tables (csv-core 0.1.13).
+        Self::new(self.delimiter)
+    }
+}
+
 impl Fields {
-    fn read(&mut self, delimiter: u8, record: &[u8]) {
+    fn new(delimiter: u8) -> Self {
         // The record ends where it ends: newlines left in it are within quotes, and returns are bytes like others.
-        let mut reader: Reader = ReaderBuilder::new().delimiter(delimiter).terminator(Terminator::Any(b'\n')).build();
+        let reader = ReaderBuilder::new().delimiter(delimiter).terminator(Terminator::Any(b'\n')).build();
+        Self { delimiter, reader: Box::new(reader), bytes: Vec::new(), ends: Vec::new(), len: 0 }
+    }
+
+    fn read(&mut self, record: &[u8]) {
+        self.reader.reset();
         self.bytes.resize(self.bytes.len().max(record.len()), 0);
         self.ends.resize(self.ends.len().max(16), 0);
         let (mut from, mut bytes, mut ends) = (0, 0, 0);
         loop {
             let (outcome, read, wrote, ended) =
-                reader.read_record(&record[from..], &mut self.bytes[bytes..], &mut self.ends[ends..]);
+                self.reader.read_record(&record[from..], &mut self.bytes[bytes..], &mut self.ends[ends..]);
             from += read;
             bytes += wrote;
             ends += ended;
