@@ -98,6 +98,10 @@ test: build $(PYTHON_OPERATORS) test-guests ## Set up and run all tests.
 bench: build test-guests ## Run the benchmarks.
 	@cargo bench --package tidegate
 
+.PHONY: mutants
+mutants: setup ## Break the rules one at a time and show that a test notices.
+	@tests/mutants/run
+
 .PHONY: clean
 clean: ## Remove what was built and what the examples wrote.
 	rm -rf target examples/*/out examples/*/*.wasm
