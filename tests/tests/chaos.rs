@@ -105,11 +105,9 @@ impl Job {
 }
 
 /// Kills a process that this test started, and waits until it is gone.
-fn kill(mut process: std::process::Child) -> bool {
-    let alive = process.try_wait().expect("a process of ours").is_none();
+fn kill(mut process: std::process::Child) {
     process.kill().expect("a process of ours");
     process.wait().expect("a process of ours");
-    alive
 }
 
 #[expect(clippy::disallowed_methods, reason = "the other process runs on the machine's own time")]
@@ -134,9 +132,17 @@ fn a_job_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing() {
     while killed < kills {
         let rate = format!("sources.lines.rate={RATE}");
         let process = chaos.command(&["--resume", "--set", &rate]).stderr(Stdio::null()).spawn();
-        let process = process.expect("run `make build` first");
+        let mut process = process.expect("run `make build` first");
         wait(Duration::from_millis(random.below(longest_ms)));
-        assert!(kill(process), "seed {seed}: after {killed} kills the process ended by itself");
+        if let Some(status) = process.try_wait().expect("a process of ours") {
+            // On a slow machine lives get so long that the job comes to its end before the last kill.
+            assert!(
+                status.success() && killed >= kills / 2,
+                "seed {seed}: after {killed} kills it ended by itself: {status}"
+            );
+            break;
+        }
+        kill(process);
         killed += 1;
         // What others see at any time is never more than the whole, and nothing twice.
         let seen = chaos.committed();
