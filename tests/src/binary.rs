@@ -44,6 +44,7 @@ pub type Totals = BTreeMap<String, (u64, i64)>;
 #[derive(Debug)]
 pub struct Job {
     directory: TempDir,
+    cache: Option<PathBuf>,
 }
 
 /// A process that ends with the test, however that ends.
@@ -54,11 +55,24 @@ impl Job {
     /// A job whose source has these settings.
     #[must_use]
     pub fn new(source: &str) -> Self {
+        Self::from_text(&JOB.replace("SOURCE", source))
+    }
+
+    /// A job of its own, in which EXAMPLES stands for the directory of the examples. Its sink writes to `out`.
+    #[must_use]
+    pub fn from_text(text: &str) -> Self {
         let directory = TempDir::new().expect("a directory for the test");
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
-        let text = JOB.replace("SOURCE", source).replace("EXAMPLES", examples.to_str().expect("a path in UTF-8"));
+        let text = text.replace("EXAMPLES", examples.to_str().expect("a path in UTF-8"));
         fs::write(directory.path().join("job.toml"), text).expect("a job file");
-        Self { directory }
+        Self { directory, cache: None }
+    }
+
+    /// Keeps compiled components in this directory.
+    #[must_use]
+    pub fn with_cache(mut self, cache: &Path) -> Self {
+        self.cache = Some(cache.to_owned());
+        self
     }
 
     /// A path in its directory.
@@ -72,6 +86,7 @@ impl Job {
         let mut command = Command::new(std::env::var_os("TIDEGATE_BIN").map_or_else(built, PathBuf::from));
         command.args(["run", "job.toml", "--quiet"]).args(arguments);
         command.current_dir(self.directory.path()).stdin(Stdio::null());
+        command.envs(self.cache.iter().map(|cache| ("TIDEGATE_CACHE", cache)));
         command
     }
 
@@ -117,17 +132,26 @@ impl Job {
         })
     }
 
+    /// All lines that are committed, sorted.
+    #[must_use]
+    pub fn committed(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for part in files(&self.path("out")).iter().filter(|part| !is_hidden(part)) {
+            lines.extend(fs::read_to_string(part).expect("a part").lines().map(str::to_owned));
+        }
+        lines.sort_unstable();
+        lines
+    }
+
     /// What is committed. No sum comes twice, since all numbers are above zero.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::new();
-        for part in files(&self.path("out")).iter().filter(|part| !is_hidden(part)) {
-            for line in fs::read_to_string(part).expect("a part").lines() {
-                let (key, sum) = line.rsplit_once(',').expect("a key and a sum");
-                let (count, largest) = totals.entry(key.to_owned()).or_default();
-                *count += 1;
-                *largest = (*largest).max(sum.parse().expect("a sum"));
-            }
+        for line in self.committed() {
+            let (key, sum) = line.rsplit_once(',').expect("a key and a sum");
+            let (count, largest) = totals.entry(key.to_owned()).or_default();
+            *count += 1;
+            *largest = (*largest).max(sum.parse().expect("a sum"));
         }
         totals
     }

@@ -3,13 +3,11 @@
 //! The output of a keyed sum that was killed again and again must be, line for line once sorted, that of one that was
 //! left alone. `TIDEGATE_KILLS` says how often it is killed; the default is for every day.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tidegate::random::Random;
+use tidegate_tests::binary::Job;
 
 /// How often the process is killed unless the environment says otherwise.
 const KILLS: u64 = 25;
@@ -33,6 +31,7 @@ connector = "generator"
 kind = "keyed-uniform"
 format = "line"
 keys = 500
+records = RECORDS
 
 [operators.parse]
 component = "EXAMPLES/keyed-sum/parse.wasm"
@@ -49,67 +48,6 @@ input = "sum"
 path = "out"
 "#;
 
-fn examples() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
-}
-
-/// The program as `make build` leaves it, or as the environment says.
-fn binary() -> PathBuf {
-    let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/tidegate");
-    std::env::var_os("TIDEGATE_BIN").map_or_else(built, PathBuf::from)
-}
-
-/// A directory with the job in it.
-struct Job {
-    directory: TempDir,
-    records: u64,
-    /// Where compiled components are kept, so that lives are not spent on compiling.
-    cache: PathBuf,
-}
-
-impl Job {
-    fn new(records: u64, cache: &Path) -> Self {
-        let directory = TempDir::new().expect("a directory for the test");
-        let text = JOB.replace("EXAMPLES", examples().to_str().expect("a path in UTF-8"));
-        fs::write(directory.path().join("job.toml"), text).expect("a job file");
-        Self { directory, records, cache: cache.to_owned() }
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(binary());
-        command.args(["run", "job.toml", "--quiet", "--set"]).arg(format!("sources.lines.records={}", self.records));
-        command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null());
-        command.env("TIDEGATE_CACHE", &self.cache);
-        command
-    }
-
-    /// Runs the job to its end.
-    fn finish(&self, arguments: &[&str]) {
-        let done = self.command(arguments).output().expect("run `make build` first");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    }
-
-    /// All lines that are committed, sorted.
-    fn committed(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        let Ok(parts) = fs::read_dir(self.directory.path().join("out")) else { return lines };
-        for part in parts {
-            let part = part.expect("an entry of the directory").path();
-            if !part.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')) {
-                lines.extend(fs::read_to_string(part).expect("a part").lines().map(str::to_owned));
-            }
-        }
-        lines.sort_unstable();
-        lines
-    }
-}
-
-/// Kills a process that this test started, and waits until it is gone.
-fn kill(mut process: std::process::Child) {
-    process.kill().expect("a process of ours");
-    process.wait().expect("a process of ours");
-}
-
 #[expect(clippy::disallowed_methods, reason = "the other process runs on the machine's own time")]
 fn wait(time: Duration) {
     std::thread::sleep(time);
@@ -121,28 +59,31 @@ fn a_job_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing() {
     let seed = std::env::var("TIDEGATE_SEED").map_or(1, |seed| seed.parse().expect("a number"));
     // Far more than come through while it is killed, so that it is never finished before.
     let records = RATE * kills * LONGEST_LIFE_MS / 1000 * 2;
+    // Lives are not spent on compiling.
     let cache = TempDir::new().expect("a directory for the test");
-    let calm = Job::new(records, cache.path());
+    let job = || Job::from_text(&JOB.replace("RECORDS", &records.to_string())).with_cache(cache.path());
+    let calm = job();
     calm.finish(&[]);
     let expected = calm.committed();
     assert_eq!(expected.len() as u64, records);
 
-    let (chaos, mut random) = (Job::new(records, cache.path()), Random::new(seed));
+    let (chaos, mut random) = (job(), Random::new(seed));
     let (mut killed, mut longest_ms, mut fruitless, mut committed) = (0, LONGEST_LIFE_MS, 0, 0);
     while killed < kills {
         let rate = format!("sources.lines.rate={RATE}");
-        let process = chaos.command(&["--resume", "--set", &rate]).stderr(Stdio::null()).spawn();
-        let mut process = process.expect("run `make build` first");
+        let mut process = chaos.start(&["--resume", "--set", &rate], "said");
         wait(Duration::from_millis(random.below(longest_ms)));
-        if let Some(status) = process.try_wait().expect("a process of ours") {
+        if process.ended() {
             // On a slow machine lives get so long that the job comes to its end before the last kill.
+            let (code, said) = (process.wait(), chaos.said("said"));
             assert!(
-                status.success() && killed >= kills / 2,
-                "seed {seed}: after {killed} kills it ended by itself: {status}"
+                code == Some(0) && killed >= kills / 2,
+                "seed {seed}: after {killed} kills it ended by itself: {code:?}, {said}"
             );
             break;
         }
-        kill(process);
+        // Kills it, and waits until it is gone.
+        drop(process);
         killed += 1;
         // What others see at any time is never more than the whole, and nothing twice.
         let seen = chaos.committed();
