@@ -89,8 +89,11 @@ impl Needs<'_> {
 /// The paths in a job's directory that can go when a checkpoint is not kept any more, in the order in which they are to
 /// be deleted.
 #[must_use]
-pub fn subsumed(dropped: &CheckpointMetadata, kept: &[&CheckpointMetadata]) -> Vec<String> {
-    let needed: BTreeSet<&str> = kept.iter().flat_map(|metadata| metadata.files()).collect();
+pub fn subsumed<'a>(
+    dropped: &CheckpointMetadata,
+    kept: impl IntoIterator<Item = &'a CheckpointMetadata>,
+) -> Vec<String> {
+    let needed: BTreeSet<&str> = kept.into_iter().flat_map(CheckpointMetadata::files).collect();
     let files = dropped.files().filter(|file| !needed.contains(file)).map(str::to_owned);
     std::iter::once(JobFile::Metadata(dropped.checkpoint).to_string()).chain(files).collect()
 }
@@ -172,17 +175,16 @@ fn to_keep(log: &RunLog, keep: u32, with_metadata: &BTreeSet<CheckpointId>) -> V
     checkpoints.take(usize::try_from(keep).unwrap_or(usize::MAX)).collect()
 }
 
-/// Deletes the files of a checkpoint that is not kept any more.
+/// Deletes the [`subsumed`] paths of a checkpoint.
 ///
 /// # Errors
 /// With the first file that could not be deleted. It is found again with the next claim.
 pub async fn delete_subsumed(
     storage: &dyn Storage,
     directory: &JobDirectory,
-    dropped: &CheckpointMetadata,
-    kept: &[&CheckpointMetadata],
+    paths: Vec<String>,
 ) -> Result<(), StorageError> {
-    for path in subsumed(dropped, kept) {
+    for path in paths {
         storage.delete(&directory.path(path)).await?;
     }
     Ok(())
@@ -273,7 +275,7 @@ mod tests {
         fn what_is_shared_stays(dropped in prop::collection::btree_set(0u64..8, 0..8), kept in prop::collection::btree_set(0u64..8, 0..8)) {
             let path = |nonce: &u64| JobFile::Shared(snapshot(1, *nonce)).to_string();
             let paths = |nonces: &BTreeSet<u64>| nonces.iter().map(path).collect::<Vec<_>>();
-            let going = subsumed(&metadata(1, 1, &paths(&dropped)), &[&metadata(2, 1, &paths(&kept))]);
+            let going = subsumed(&metadata(1, 1, &paths(&dropped)), [&metadata(2, 1, &paths(&kept))]);
             let expected = std::iter::once("chk-1/_metadata".to_owned()).chain(dropped.difference(&kept).map(path));
             prop_assert_eq!(going, expected.collect::<Vec<_>>());
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::directory::{JobDirectory, JobFile};
 use super::metadata::CheckpointMetadata;
-use super::metadata_file::{self, LoadError, LoadedCheckpoint};
+use super::metadata_file::{self, CheckpointFiles, LoadError, LoadedCheckpoint};
 use super::run_log::LogView;
 use super::storage::{Storage, StorageError, StorageLocation, StorageOpener};
 use crate::id::CheckpointId;
@@ -94,8 +94,8 @@ async fn look_at(
             (Some(metadata), CheckpointStatus::Damaged(LoadError::Replaced { path: storage.show(&path) }))
         }
         Some(_) => {
-            let base = directory.folder().to_owned();
-            let loaded = LoadedCheckpoint { metadata, digest, storage: Arc::clone(storage), base };
+            let files = CheckpointFiles { storage: Arc::clone(storage), base: directory.folder().to_owned() };
+            let loaded = LoadedCheckpoint { metadata, digest, files };
             let checked = loaded.check_files().await;
             (Some(loaded.metadata), checked.map_or_else(CheckpointStatus::Damaged, |()| CheckpointStatus::Complete))
         }

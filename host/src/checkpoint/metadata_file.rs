@@ -22,8 +22,15 @@ pub struct LoadedCheckpoint {
     /// The digest of the file.
     pub digest: Digest,
     /// Where its files are.
+    pub files: CheckpointFiles,
+}
+
+/// Where the files of a checkpoint are.
+#[derive(Clone)]
+pub struct CheckpointFiles {
+    /// The storage that they are in.
     pub storage: Arc<dyn Storage>,
-    /// The folder in the storage at which the paths of its files start; empty for the storage itself.
+    /// The folder in the storage at which the paths in the metadata start; empty for the storage itself.
     pub base: String,
 }
 
@@ -123,7 +130,8 @@ pub async fn load_logged(
     if digest != logged.metadata {
         return Err(LoadError::Replaced { path: storage.show(&path) });
     }
-    Ok(LoadedCheckpoint { metadata, digest, storage: Arc::clone(storage), base: directory.folder().to_owned() })
+    let files = CheckpointFiles { storage: Arc::clone(storage), base: directory.folder().to_owned() };
+    Ok(LoadedCheckpoint { metadata, digest, files })
 }
 
 /// Reads the checkpoint or savepoint at a path of this machine: its directory, or the metadata in it.
@@ -143,7 +151,7 @@ pub async fn load(
     let found = found.map_err(not_there)?;
     let storage = opener.open(&StorageLocation::Directory(found.base)).await?;
     let (metadata, digest) = read(&*storage, &found.metadata).await?;
-    Ok(LoadedCheckpoint { metadata, digest, storage, base: String::new() })
+    Ok(LoadedCheckpoint { metadata, digest, files: CheckpointFiles { storage, base: String::new() } })
 }
 
 /// Where a checkpoint's files start, and where its metadata is from there.
@@ -171,13 +179,15 @@ fn find(path: &Path) -> Result<Found, &'static str> {
     }
 }
 
-impl LoadedCheckpoint {
-    /// The path in the storage of a file of the checkpoint.
+impl CheckpointFiles {
+    /// The path in the storage of a path in the metadata.
     #[must_use]
     pub fn path(&self, file: &str) -> String {
         if self.base.is_empty() { file.to_owned() } else { format!("{}/{file}", self.base) }
     }
+}
 
+impl LoadedCheckpoint {
     /// Looks whether all its files are there and as long as they must be.
     ///
     /// # Errors
@@ -185,10 +195,10 @@ impl LoadedCheckpoint {
     pub async fn check_files(&self) -> Result<(), LoadError> {
         for handle in self.metadata.state_handles() {
             if let StateHandle::File { path, bytes: expected, .. } = handle {
-                let (path, expected) = (self.path(path), *expected);
-                let found = self.storage.size(&path).await?;
+                let (path, expected) = (self.files.path(path), *expected);
+                let found = self.files.storage.size(&path).await?;
                 if found != expected {
-                    let path = self.storage.show(&path);
+                    let path = self.files.storage.show(&path);
                     return Err(LoadError::Length { path, expected, found });
                 }
             }
@@ -216,7 +226,7 @@ impl std::fmt::Debug for LoadedCheckpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LoadedCheckpoint")
             .field("metadata", &self.metadata)
-            .field("base", &self.base)
+            .field("base", &self.files.base)
             .finish_non_exhaustive()
     }
 }

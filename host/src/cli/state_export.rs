@@ -2,10 +2,8 @@
 //!
 //! Reads one block of a snapshot at a time, so that any state fits into memory.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 
-use anyhow::Context;
-use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
@@ -13,11 +11,11 @@ use super::exit::{Exit, Failure};
 use super::host::Host;
 use super::{readable, stdout};
 use crate::checkpoint::metadata::{CheckpointMetadata, SavedState, SavedStateKind, StateHandle};
-use crate::checkpoint::metadata_file::{self, LoadedCheckpoint};
+use crate::checkpoint::metadata_file;
 use crate::closest::closest;
 use crate::config::checkpoint_path;
+use crate::runtime::StoredSnapshot;
 use crate::state::Payload;
-use crate::state::snapshot::{SnapshotIndex, SnapshotOpener};
 
 /// What `tidegate state export --help` says behind the list of options.
 const AFTER_HELP: &str = "\
@@ -77,7 +75,8 @@ pub(super) fn export(arguments: &ExportArguments) -> Result<Exit, Failure> {
             stdout::print(header(state.kind))?;
         }
         for handle in handles {
-            if export_snapshot(&loaded, handle, &state.name, arguments.format).await?.is_break() {
+            let snapshot = StoredSnapshot { files: &loaded.files, handle };
+            if export_snapshot(&snapshot, &state.name, arguments.format).await?.is_break() {
                 break;
             }
         }
@@ -124,23 +123,19 @@ fn header(kind: SavedStateKind) -> &'static str {
 }
 
 async fn export_snapshot(
-    loaded: &LoadedCheckpoint,
-    handle: &StateHandle,
+    snapshot: &StoredSnapshot<'_>,
     state: &str,
     format: Format,
 ) -> Result<ControlFlow<()>, Failure> {
-    let (shown, length) = match handle {
-        StateHandle::Inline(state) => ("the checkpoint's metadata".to_owned(), state.len() as u64),
-        StateHandle::File { path, bytes, .. } => (loaded.path(path), *bytes),
+    let failed = |error: anyhow::Error| {
+        Failure::Other(error.context(format!("cannot read the snapshot in {}", snapshot.place())).into())
     };
-    let failed =
-        |error: anyhow::Error| Failure::Other(error.context(format!("cannot read the snapshot in {shown}")).into());
-    let index = open(loaded, handle, length).await.map_err(failed)?;
+    let index = snapshot.open().await.map_err(|error| failed(error.into()))?;
     let Some(position) = index.header().states.iter().position(|candidate| candidate.name == state) else {
         return Ok(ControlFlow::Continue(()));
     };
     for block in index.blocks().iter().filter(|block| block.state as usize == position) {
-        let bytes = read(loaded, handle, block.bytes()).await.map_err(failed)?;
+        let bytes = snapshot.read(block.bytes()).await.map_err(|error| failed(error.into()))?;
         let decoded = index.decode_block(block, &bytes).map_err(|error| failed(error.into()))?;
         let mut text = String::new();
         decoded.entries().for_each(|(key, payload)| write(&mut text, key, payload, format));
@@ -149,25 +144,6 @@ async fn export_snapshot(
         }
     }
     Ok(ControlFlow::Continue(()))
-}
-
-async fn open(loaded: &LoadedCheckpoint, handle: &StateHandle, length: u64) -> anyhow::Result<SnapshotIndex> {
-    let mut opener = SnapshotOpener::new(length)?;
-    while let Some(range) = opener.wants() {
-        opener.give(&read(loaded, handle, range).await?)?;
-    }
-    Ok(opener.finish())
-}
-
-async fn read(loaded: &LoadedCheckpoint, handle: &StateHandle, range: Range<u64>) -> anyhow::Result<Bytes> {
-    match handle {
-        StateHandle::Inline(state) => {
-            let range = usize::try_from(range.start)?..usize::try_from(range.end)?;
-            let bytes = state.get(range).context("it is shorter than its index says")?;
-            Ok(Bytes::copy_from_slice(bytes))
-        }
-        StateHandle::File { path, .. } => Ok(loaded.storage.get_range(&loaded.path(path), range).await?),
-    }
 }
 
 fn write(text: &mut String, key: &[u8], payload: Payload<'_>, format: Format) {

@@ -48,33 +48,38 @@ impl Retention {
     }
 }
 
-/// The job's own completed checkpoints that are not deleted.
+/// The job's own completed checkpoints that are not deleted, each with what the driver needs to know of it.
 #[derive(Clone, Debug)]
-pub struct CompletedCheckpoints {
+pub struct CompletedCheckpoints<T> {
     /// How many stay when one completes.
     keep: usize,
     /// In order.
-    ids: VecDeque<CheckpointId>,
+    kept: VecDeque<(CheckpointId, T)>,
 }
 
-impl CompletedCheckpoints {
+impl<T> CompletedCheckpoints<T> {
     /// Those that a resumed job found, in order; none for a job that starts anew or from a path. From the next
     /// completion on, so many are kept.
     ///
     /// # Panics
     /// When none were kept, or those found are not in order.
     #[must_use]
-    pub fn new(keep: u32, found: impl IntoIterator<Item = CheckpointId>) -> Self {
+    pub fn new(keep: u32, found: impl IntoIterator<Item = (CheckpointId, T)>) -> Self {
         assert!(keep > 0, "without its newest checkpoint a job could not be restored");
-        let ids: VecDeque<CheckpointId> = found.into_iter().collect();
-        assert!(ids.iter().is_sorted_by(|older, newer| older < newer), "completed out of order: {ids:?}");
-        Self { keep: keep as usize, ids }
+        let kept: VecDeque<(CheckpointId, T)> = found.into_iter().collect();
+        assert!(kept.iter().is_sorted_by(|(older, _), (newer, _)| older < newer), "completed out of order");
+        Self { keep: keep as usize, kept }
     }
 
     /// The one to restore from.
     #[must_use]
     pub fn newest(&self) -> Option<CheckpointId> {
-        self.ids.back().copied()
+        self.kept.back().map(|(id, _)| *id)
+    }
+
+    /// What is known of those that are kept, oldest first.
+    pub fn kept(&self) -> impl Iterator<Item = &T> {
+        self.kept.iter().map(|(_, known)| known)
     }
 
     /// A checkpoint is durable. Returns those that it subsumes, oldest first: they are to be deleted.
@@ -82,17 +87,11 @@ impl CompletedCheckpoints {
     /// # Panics
     /// When it is not newer than all others.
     #[must_use = "subsumed checkpoints are to be deleted"]
-    pub fn completed(&mut self, id: CheckpointId) -> Vec<CheckpointId> {
+    pub fn completed(&mut self, id: CheckpointId, known: T) -> Vec<T> {
         assert!(self.newest() < Some(id), "{id} completed after {:?}", self.newest());
-        self.ids.push_back(id);
-        let subsumed = self.ids.len().saturating_sub(self.keep);
-        self.ids.drain(..subsumed).collect()
-    }
-
-    /// The job is over. Returns those that are to be deleted, oldest first.
-    #[must_use = "what is not retained is to be deleted"]
-    pub fn ended(self, retention: Retention, end: JobEnd) -> Vec<CheckpointId> {
-        if retention.keeps_after(end) { Vec::new() } else { self.ids.into() }
+        self.kept.push_back((id, known));
+        let subsumed = self.kept.len().saturating_sub(self.keep);
+        self.kept.drain(..subsumed).map(|(_, known)| known).collect()
     }
 }
 
@@ -112,31 +111,27 @@ mod tests {
     }
 
     proptest! {
-        /// The newest ones stay, as many as are to be kept. All others are deleted, in order and once each; those that
-        /// stayed are deleted at the end or never.
+        /// The newest ones stay, as many as are to be kept. All others are deleted, in order and once each.
         #[test]
         fn the_newest_stay(
             keep in 1u32..5,
             found in 0usize..5,
             gaps in prop::collection::vec(1u64..4, 0..20),
-            retention in prop::sample::select(&RETENTIONS[..]),
-            end in prop::sample::select(&ENDS[..]),
         ) {
             let mut last = 0;
             let all: Vec<CheckpointId> = gaps.iter().map(|gap| { last += gap; CheckpointId(last) }).collect();
             let (found, new) = all.split_at(found.min(all.len()));
-            let mut list = CompletedCheckpoints::new(keep, found.iter().copied());
+            let mut list = CompletedCheckpoints::new(keep, found.iter().map(|id| (*id, *id)));
             let mut deleted = Vec::new();
             for (done, id) in (found.len() + 1..).zip(new) {
-                deleted.extend(list.completed(*id));
+                deleted.extend(list.completed(*id, *id));
                 prop_assert_eq!(&deleted, &all[..done.saturating_sub(keep as usize)]);
                 prop_assert_eq!(list.newest(), Some(*id));
             }
             let kept = all.len() - deleted.len();
-            let at_end = list.ended(retention, end);
-            prop_assert_eq!(at_end.len(), if retention.keeps_after(end) { 0 } else { kept });
-            deleted.extend(at_end);
-            prop_assert_eq!(&deleted, &all[..deleted.len()]);
+            prop_assert_eq!(list.kept().count(), kept);
+            deleted.extend(list.kept());
+            prop_assert_eq!(&deleted, &all);
         }
     }
 }

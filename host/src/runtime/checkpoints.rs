@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::commit::Committers;
 use super::cut::{Cut, CutPart};
-use super::epochs::{EpochLink, Notices, Report, Reporter};
+use super::epochs::{EpochLink, Notices, Report, spawn_reporting};
 use super::error::JobError;
 use super::metrics::JobMetrics;
 use super::restored::committables;
@@ -196,16 +196,14 @@ impl Checkpoints {
         for (task, cut) in self.ended.extract_if(.., |_, cut| which(cut)) {
             let snapshots = Arc::clone(&self.snapshots);
             let place = format!("what task {} held in the end", task.0);
-            let reporter = Reporter::new(place.clone(), self.reporting.clone());
             let (over, checkpoint) = (self.over.clone(), self.round.id.unwrap_or(CheckpointId(0)));
             let saving = async move {
-                let saved = snapshots.save(checkpoint, cut, &over).await;
-                reporter.report(saved.map(|saved| match saved {
+                Some(match snapshots.save(checkpoint, cut, &over).await? {
                     Ok(saved) => Report::Ended { task, saved },
                     Err(source) => Report::Failed(source),
-                }));
+                })
             };
-            drop(task::spawn(&*self.env.control, place, saving));
+            spawn_reporting(&*self.env.control, place, &self.reporting, saving);
         }
     }
 
@@ -213,9 +211,10 @@ impl Checkpoints {
     fn hear(&mut self, report: Report) -> Result<(), Box<JobError>> {
         match report {
             Report::Acknowledged { task, checkpoint, saved } => {
-                match self.round.id == Some(checkpoint) {
-                    true => drop(self.round.acknowledged.insert(task, saved)),
-                    false => self.late = saved,
+                if self.round.id == Some(checkpoint) {
+                    self.round.acknowledged.insert(task, saved);
+                } else {
+                    self.late = saved;
                 }
                 self.on(Event::Acknowledged(task, checkpoint))?;
                 self.let_go(|other, end| other == task && end.last_barrier == Some(checkpoint));
@@ -277,27 +276,7 @@ impl Checkpoints {
                 Action::Trigger(checkpoint) => self.trigger(checkpoint),
                 Action::Persist(checkpoint) => self.persist(checkpoint),
                 Action::Commit(checkpoint) => self.commit(checkpoint),
-                Action::Abort { id, reason } => {
-                    let round = std::mem::take(&mut self.round);
-                    let problem = round
-                        .problem
-                        .as_deref()
-                        .map(|problem| crate::error_chain::on_one_line(problem))
-                        .unwrap_or_default();
-                    let (detail, separator) = (&problem, if problem.is_empty() { "" } else { ": " });
-                    tracing::warn!(job = self.snapshots.job, "{id} was given up: {reason}{separator}{detail}");
-                    self.problem = round.problem;
-                    let counters = &self.metrics.checkpoints;
-                    counters.aborted.add(1);
-                    match reason {
-                        AbortReason::Expired { .. } => counters.expired.add(1),
-                        AbortReason::Declined(_) => counters.declined.add(1),
-                        AbortReason::EnumeratorsFailed | AbortReason::PersistFailed | AbortReason::Stopped => {}
-                    }
-                    self.notices.send_modify(|notices| notices.aborted = Some(id));
-                    self.delete(round.acknowledged.into_values().flatten().collect());
-                    self.let_go(|_, _| true);
-                }
+                Action::Abort { id, reason } => self.abort(id, &reason),
                 Action::Discard(..) => {
                     self.metrics.checkpoints.late_acknowledgements.add(1);
                     let late = std::mem::take(&mut self.late);
@@ -324,7 +303,6 @@ impl Checkpoints {
         self.round = Round { id: Some(checkpoint), ..Round::default() };
         self.store.as_mut().expect("nothing is being persisted").used(checkpoint);
         let enumerators = self.enumerators.clone();
-        let (place, reporter) = self.reporter(format!("enumerators of {checkpoint}"));
         let asking = async move {
             let mut states = Some(Vec::with_capacity(enumerators.len()));
             for (node, enumerator) in enumerators {
@@ -334,9 +312,9 @@ impl Checkpoints {
                     states
                 });
             }
-            reporter.report(Some(Report::Enumerators { checkpoint, states }));
+            Some(Report::Enumerators { checkpoint, states })
         };
-        drop(task::spawn(&*self.env.control, place, asking));
+        self.spawn(format!("enumerators of {checkpoint}"), asking);
         self.save_finals(|_| true);
     }
 
@@ -358,29 +336,45 @@ impl Checkpoints {
         nodes.iter_mut().for_each(|node| node.subtasks.sort_by_key(|subtask| subtask.index));
         self.round.committables = (0..).map(NodeId).zip(&nodes).map(|(id, node)| (id, committables(node))).collect();
         let store = self.store.take().expect("one checkpoint is persisted at a time");
-        let (place, reporter) = self.reporter(checkpoint.to_string());
         let persisting = async move {
             let mut store = store;
             let outcome = store.persist(checkpoint, nodes).await;
-            reporter.report(Some(Report::Persisted { checkpoint, store: Box::new(store), outcome }));
+            Some(Report::Persisted { checkpoint, store: Box::new(store), outcome })
         };
-        drop(task::spawn(&*self.env.control, place, persisting));
+        self.spawn(checkpoint.to_string(), persisting);
     }
 
     fn commit(&mut self, checkpoint: CheckpointId) {
         let committables = std::mem::take(&mut self.round.committables);
         let committers = Arc::clone(&self.committers);
-        let (place, reporter) = self.reporter(format!("commit of {checkpoint}"));
         let committing = async move {
             let outcome = committers.commit(committables).await;
-            reporter.report(Some(Report::Committed { checkpoint, outcome }));
+            Some(Report::Committed { checkpoint, outcome })
         };
-        drop(task::spawn(&*self.env.control, place, committing));
+        self.spawn(format!("commit of {checkpoint}"), committing);
     }
 
-    /// The name of a task that acts for the coordinator, and what it reports with.
-    fn reporter(&self, place: String) -> (String, Reporter) {
-        (place.clone(), Reporter::new(place, self.reporting.clone()))
+    /// A checkpoint will not be.
+    fn abort(&mut self, checkpoint: CheckpointId, reason: &AbortReason) {
+        let round = std::mem::take(&mut self.round);
+        let detail = round.problem.as_deref().map(|problem| format!(": {}", crate::error_chain::on_one_line(problem)));
+        tracing::warn!(job = self.snapshots.job, "{checkpoint} was given up: {reason}{}", detail.unwrap_or_default());
+        self.problem = round.problem;
+        let counters = &self.metrics.checkpoints;
+        counters.aborted.add(1);
+        match reason {
+            AbortReason::Expired { .. } => counters.expired.add(1),
+            AbortReason::Declined(_) => counters.declined.add(1),
+            AbortReason::EnumeratorsFailed | AbortReason::PersistFailed | AbortReason::Stopped => {}
+        }
+        self.notices.send_modify(|notices| notices.aborted = Some(checkpoint));
+        self.delete(round.acknowledged.into_values().flatten().collect());
+        self.let_go(|_, _| true);
+    }
+
+    /// Starts a task that acts for the coordinator.
+    fn spawn(&self, place: String, work: impl Future<Output = Option<Report>> + Send + 'static) {
+        spawn_reporting(&*self.env.control, place, &self.reporting, work);
     }
 
     /// Deletes what was saved for a checkpoint that will not be. What this misses is collected at the next claim.

@@ -4,7 +4,6 @@
 //! means that the older checkpoint was given up.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -15,7 +14,7 @@ use super::snapshot::{SaveError, Saved, Snapshots};
 use super::store::{CheckpointStore, PersistError};
 use crate::id::{CheckpointId, NodeId};
 use crate::protocol::coordinator::TaskIndex;
-use crate::task;
+use crate::task::{self, Spawner};
 
 /// What the coordinator lets all subtasks know. Only the newest state of things counts, so a notice that is overtaken
 /// by another loses nothing.
@@ -47,20 +46,26 @@ pub(super) enum Report {
     Died { place: String },
 }
 
-/// Reports for a task that acts for the coordinator, once: if it comes to its end without, by a panic, that is told.
-pub(super) struct Reporter {
+/// Runs a task that acts for the coordinator, and reports what it comes to; nothing if it was given up.
+pub(super) fn spawn_reporting(
+    control: &dyn Spawner,
+    place: String,
+    reports: &mpsc::UnboundedSender<Report>,
+    work: impl Future<Output = Option<Report>> + Send + 'static,
+) {
+    let reporter = Reporter { place: place.clone(), reports: reports.clone(), silent: false };
+    drop(task::spawn(control, place, async move { reporter.report(work.await) }));
+}
+
+/// Reports once: if the task comes to its end without, by a panic, that is told.
+struct Reporter {
     place: String,
     reports: mpsc::UnboundedSender<Report>,
     silent: bool,
 }
 
 impl Reporter {
-    pub(super) fn new(place: String, reports: mpsc::UnboundedSender<Report>) -> Self {
-        Self { place, reports, silent: false }
-    }
-
-    /// Says how it went; nothing if it was given up.
-    pub(super) fn report(mut self, report: Option<Report>) {
+    fn report(mut self, report: Option<Report>) {
         self.silent = true;
         if let Some(report) = report {
             // A coordinator that is gone has ended its attempt.
@@ -115,7 +120,7 @@ impl Epochs {
         {
             return *link.notices.borrow_and_update();
         }
-        std::future::poll_fn(|_: &mut Context<'_>| Poll::Pending).await
+        std::future::pending().await
     }
 
     /// A checkpoint was given up, and all before it: its cut need not become durable.
@@ -141,18 +146,15 @@ impl Epochs {
             older.cancel();
         }
         let (task, place) = (self.task, format!("{checkpoint} of task {}", self.task.0));
-        let reporter = Reporter::new(place.clone(), link.reports.clone());
         let snapshots = Arc::clone(&link.snapshots);
-        let control = Arc::clone(&snapshots.env.control);
         let saving = async move {
-            let saved = snapshots.save(checkpoint, cut, &making).await;
-            reporter.report(saved.map(|saved| match saved {
+            Some(match snapshots.save(checkpoint, cut, &making).await? {
                 Ok(saved) => Report::Acknowledged { task, checkpoint, saved },
                 // What a sink wrote is lost with its file: no later checkpoint can carry it.
                 Err(source @ SaveError::Sink { .. }) => Report::Failed(source),
                 Err(source) => Report::Declined { task, checkpoint, source },
-            }));
+            })
         };
-        drop(task::spawn(&*control, place, saving));
+        spawn_reporting(&*link.snapshots.env.control, place, &link.reports, saving);
     }
 }

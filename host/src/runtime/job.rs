@@ -90,9 +90,11 @@ impl JobOptions {
 pub enum Outcome {
     /// All input was processed and all output committed.
     Finished,
-    /// It was asked to end, and what was written until then was committed.
+    /// It was asked to end. Without checkpoints, what was written until then was committed; with them, what the complete
+    /// ones hold.
     Cancelled,
-    /// It failed. Nothing was committed, unless the error is [`JobError::Commit`]: then a part may have been.
+    /// It failed. Without checkpoints nothing was committed, unless the error is [`JobError::Commit`]: then a part may
+    /// have been. With them, what the complete ones hold was.
     Failed(JobError),
 }
 
@@ -461,8 +463,7 @@ impl Life {
             None if end == JobEnd::Failed => committers.sweep(&self.owner.next_attempt()).await,
             None => {}
             Some(store) => {
-                let keeps = store.keeps_after(end);
-                *left = store.newest().filter(|_| keeps).map_or(Left::Nothing, Left::Checkpoint);
+                *left = store.newest_after(end).map_or(Left::Nothing, Left::Checkpoint);
                 if let Err(error) = store.close(end).await {
                     let error = crate::error_chain::on_one_line(&error);
                     tracing::warn!("could not put the end of the job on record: {error}");

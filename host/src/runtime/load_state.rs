@@ -5,14 +5,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use super::restored::{RestoredOperator, StateFiles};
-use crate::checkpoint::metadata::StateHandle;
+use super::restored::RestoredOperator;
+use super::stored_snapshot::{ReadError, StoredSnapshot};
 use crate::checkpoint::storage::StorageError;
 use crate::env::Env;
 use crate::id::SubtaskId;
-use crate::state::snapshot::{Block, BlockRun, SnapshotError, SnapshotIndex, SnapshotOpener};
+use crate::state::snapshot::{Block, BlockRun, SnapshotError, SnapshotIndex};
 use crate::state::{MemoryBackend, Place, StateBackend, StateError, StateIndex};
 use crate::task::{self, TaskError};
 
@@ -56,49 +54,9 @@ pub enum LoadError {
     Task(#[from] TaskError),
 }
 
-/// A snapshot, wherever it is.
-struct Stored<'a> {
-    files: &'a StateFiles,
-    owner: &'a SubtaskId,
-    handle: &'a StateHandle,
-}
-
-impl Stored<'_> {
-    fn place(&self) -> String {
-        match self.handle {
-            StateHandle::Inline(_) => "the metadata of the checkpoint".to_owned(),
-            StateHandle::File { path, .. } => self.files.path(path),
-        }
-    }
-
-    fn bytes(&self) -> u64 {
-        match self.handle {
-            StateHandle::Inline(bytes) => bytes.len() as u64,
-            StateHandle::File { bytes, .. } => *bytes,
-        }
-    }
-
-    async fn read(&self, range: Range<u64>) -> Result<Bytes, LoadError> {
-        match self.handle {
-            StateHandle::Inline(bytes) => {
-                let at = |offset| usize::try_from(offset).expect("an offset in what is in memory");
-                Ok(Bytes::copy_from_slice(&bytes[at(range.start)..at(range.end)]))
-            }
-            StateHandle::File { path, .. } => {
-                let read = self.files.storage.get_range(&self.files.path(path), range).await;
-                read.map_err(|source| LoadError::Storage { owner: self.owner.clone(), source })
-            }
-        }
-    }
-
-    fn damaged(&self, source: SnapshotError) -> LoadError {
-        LoadError::Damaged { owner: self.owner.clone(), place: self.place(), source }
-    }
-}
-
-/// Why a run of blocks could not be taken in.
+/// Why a snapshot could not be taken in.
 enum Refused {
-    Damaged(SnapshotError),
+    Read(ReadError),
     State(StateError),
 }
 
@@ -112,8 +70,17 @@ pub(super) async fn load_state(
     let mut read_bytes = 0;
     let Some(files) = &restored.files else { return Ok((backend, read_bytes)) };
     for (owner, handle) in &restored.state {
-        let stored = Stored { files, owner, handle };
-        let index = Arc::new(open(&stored).await?);
+        let stored = StoredSnapshot { files, handle };
+        let refused = |refused| {
+            let (owner, place) = (owner.clone(), stored.place());
+            match refused {
+                Refused::Read(ReadError::Storage(source)) => LoadError::Storage { owner, source },
+                Refused::Read(ReadError::Damaged(source)) => LoadError::Damaged { owner, place, source },
+                Refused::State(source) => LoadError::State { owner, place, source },
+            }
+        };
+        let unread = |error| refused(Refused::Read(error));
+        let index = Arc::new(stored.open().await.map_err(unread)?);
         let destinations: Arc<[Option<StateIndex>]> = index.header().destinations(backend.states()).into();
         for amount in index.amounts(groups.clone()) {
             if let Some(state) = destinations[amount.place.state.0] {
@@ -121,7 +88,7 @@ pub(super) async fn load_state(
             }
         }
         for run in index.runs(groups.clone(), RUN_BYTES) {
-            let bytes = stored.read(run.bytes.clone()).await?;
+            let bytes = stored.read(run.bytes.clone()).await.map_err(unread)?;
             read_bytes += bytes.len() as u64;
             let (index, destinations) = (Arc::clone(&index), Arc::clone(&destinations));
             let (range, blocks) = (run.bytes.clone(), run.blocks.to_vec());
@@ -132,22 +99,10 @@ pub(super) async fn load_state(
             };
             let (back, outcome) = task::compute(&*env.compute, "restore state", work).await?;
             backend = back;
-            outcome.map_err(|refused| match refused {
-                Refused::Damaged(source) => stored.damaged(source),
-                Refused::State(source) => LoadError::State { owner: owner.clone(), place: stored.place(), source },
-            })?;
+            outcome.map_err(refused)?;
         }
     }
     Ok((backend, read_bytes))
-}
-
-async fn open(stored: &Stored<'_>) -> Result<SnapshotIndex, LoadError> {
-    let mut opener = SnapshotOpener::new(stored.bytes()).map_err(|source| stored.damaged(source))?;
-    while let Some(range) = opener.wants() {
-        let bytes = stored.read(range).await?;
-        opener.give(&bytes).map_err(|source| stored.damaged(source))?;
-    }
-    Ok(opener.finish())
 }
 
 fn take_in(
@@ -157,11 +112,12 @@ fn take_in(
     run: &BlockRun<'_>,
     bytes: &[u8],
 ) -> Result<(), Refused> {
-    for (block, bytes) in run.parts(bytes).map_err(Refused::Damaged)? {
+    let damaged = |source| Refused::Read(ReadError::Damaged(source));
+    for (block, bytes) in run.parts(bytes).map_err(damaged)? {
         let block: &Block = block;
         // A state that the operator does not declare any more is left out; that this is wanted was checked before.
         let Some(state) = destinations[block.state as usize] else { continue };
-        let decoded = index.decode_block(block, bytes).map_err(Refused::Damaged)?;
+        let decoded = index.decode_block(block, bytes).map_err(damaged)?;
         backend.restore(state, &mut decoded.entries()).map_err(Refused::State)?;
     }
     Ok(())

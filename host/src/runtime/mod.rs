@@ -29,6 +29,7 @@ mod skip_budget;
 mod snapshot;
 mod splits;
 mod store;
+mod stored_snapshot;
 mod subtask;
 mod targets;
 
@@ -39,3 +40,4 @@ pub use load_state::LoadError;
 pub use restored::RestoreError;
 pub use snapshot::SaveError;
 pub use store::{PersistError, StartError};
+pub(crate) use stored_snapshot::StoredSnapshot;

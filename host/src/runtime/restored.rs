@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::api::{Edge, JobGraph, Node, NodeKind};
 use crate::checkpoint::metadata::{CheckpointMetadata, NodeMetadata, SavedNodeKind, SavedState, StateHandle};
-use crate::checkpoint::storage::Storage;
+use crate::checkpoint::metadata_file::CheckpointFiles;
 use crate::connectors::{Committable, RestoredSource, Split};
 use crate::id::{NodeId, SubtaskId};
 use crate::operator::StateDescriptor;
@@ -98,20 +98,11 @@ pub(super) struct Restored {
 #[derive(Clone)]
 struct RestoredCheckpoint {
     metadata: Arc<CheckpointMetadata>,
-    /// Where its files are: a storage, and the directory in it that paths start at.
-    files: StateFiles,
+    files: CheckpointFiles,
     /// The place of each node in the metadata.
     nodes: BTreeMap<NodeId, usize>,
     /// Whether every subtask is the one of the same number: the job has the nodes, inputs and parallelism that it had.
     same_shape: bool,
-}
-
-/// Where the files of a checkpoint are.
-#[derive(Clone)]
-pub(super) struct StateFiles {
-    pub(super) storage: Arc<dyn Storage>,
-    /// The directory that the paths in the metadata start at.
-    pub(super) root: String,
 }
 
 /// What one subtask of an operator starts from.
@@ -122,22 +113,7 @@ pub(super) struct RestoredOperator {
     pub(super) watermark: Option<Watermark>,
     /// Snapshots in which some of its keys may be, each with whose it was.
     pub(super) state: Vec<(SubtaskId, StateHandle)>,
-    pub(super) files: Option<StateFiles>,
-}
-
-fn kind_name(kind: &NodeKind) -> &'static str {
-    match kind {
-        NodeKind::Source(_) => "a source",
-        NodeKind::Operator(_) => "an operator",
-        NodeKind::Sink(_) => "a sink",
-    }
-}
-
-impl StateFiles {
-    /// The path in the storage of a path in the metadata.
-    pub(super) fn path(&self, relative: &str) -> String {
-        if self.root.is_empty() { relative.to_owned() } else { format!("{}/{relative}", self.root) }
-    }
+    pub(super) files: Option<CheckpointFiles>,
 }
 
 impl Restored {
@@ -145,7 +121,7 @@ impl Restored {
     pub(super) fn new(
         graph: &JobGraph,
         metadata: CheckpointMetadata,
-        files: StateFiles,
+        files: CheckpointFiles,
         rules: &RestoreRules,
     ) -> Result<Self, RestoreError> {
         let (stored, now) = (metadata.max_parallelism, graph.max_parallelism());
@@ -265,17 +241,13 @@ pub(super) fn node_metadata(graph: &JobGraph) -> Vec<NodeMetadata> {
         format!("{from}.{} {}", edge.output.0, edge.partition)
     };
     let of = |node: &Node| {
-        let (kind, states) = match &node.kind {
-            NodeKind::Source(_) => (SavedNodeKind::Source, Vec::new()),
-            NodeKind::Sink(_) => (SavedNodeKind::Sink, Vec::new()),
-            NodeKind::Operator(operator) => {
-                let states = operator.factory.descriptor().states.iter().map(SavedState::from);
-                (SavedNodeKind::Operator, states.collect())
-            }
+        let states = match &node.kind {
+            NodeKind::Source(_) | NodeKind::Sink(_) => Vec::new(),
+            NodeKind::Operator(operator) => operator.factory.descriptor().states.iter().map(SavedState::from).collect(),
         };
         NodeMetadata {
             name: node.name.clone(),
-            kind,
+            kind: saved_kind(&node.kind),
             inputs: node.inputs.iter().map(input).collect(),
             parallelism: node.parallelism,
             states,
@@ -290,9 +262,9 @@ pub(super) fn node_metadata(graph: &JobGraph) -> Vec<NodeMetadata> {
 /// Whether what was saved of a node can go on in what it is now.
 fn fits(now: &Node, stored: &NodeMetadata, rules: &RestoreRules) -> Result<(), RestoreError> {
     let node = || stored.name.clone();
-    let kinds = (saved_kind_name(stored.kind), kind_name(&now.kind));
-    if kinds.0 != kinds.1 {
-        return Err(RestoreError::NodeKind { node: node(), stored: kinds.0, now: kinds.1 });
+    let kind = saved_kind(&now.kind);
+    if stored.kind != kind {
+        return Err(RestoreError::NodeKind { node: node(), stored: kind_name(stored.kind), now: kind_name(kind) });
     }
     let NodeKind::Operator(operator) = &now.kind else { return Ok(()) };
     let saved: Vec<StateDescriptor> = stored.states.iter().map(StateDescriptor::from).collect();
@@ -313,7 +285,15 @@ fn fits(now: &Node, stored: &NodeMetadata, rules: &RestoreRules) -> Result<(), R
     }
 }
 
-fn saved_kind_name(kind: SavedNodeKind) -> &'static str {
+fn saved_kind(kind: &NodeKind) -> SavedNodeKind {
+    match kind {
+        NodeKind::Source(_) => SavedNodeKind::Source,
+        NodeKind::Operator(_) => SavedNodeKind::Operator,
+        NodeKind::Sink(_) => SavedNodeKind::Sink,
+    }
+}
+
+fn kind_name(kind: SavedNodeKind) -> &'static str {
     match kind {
         SavedNodeKind::Source => "a source",
         SavedNodeKind::Operator => "an operator",

@@ -194,9 +194,7 @@ impl Snapshots {
             }
         }
     }
-}
 
-impl Snapshots {
     /// Deletes the file of a state that no checkpoint will name. What fails here is collected at the next claim.
     pub(super) async fn delete(&self, handle: StateHandle) {
         if let StateHandle::File { path, .. } = handle

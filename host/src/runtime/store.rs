@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::job::JobContext;
-use super::restored::{RestoreError, RestoreRules, Restored, StateFiles, node_metadata};
+use super::restored::{RestoreError, RestoreRules, Restored, node_metadata};
 use crate::api::{CheckpointSettings, StartMode};
 use crate::checkpoint::choose::{ChooseError, StartIn, choose};
 use crate::checkpoint::directory::JobDirectory;
@@ -95,9 +95,7 @@ pub(super) struct CheckpointStore {
     attempt: Attempt,
     next: CheckpointId,
     /// The checkpoints of this directory that are complete and kept.
-    completed: CompletedCheckpoints,
-    /// The same, the oldest first, with what they consist of.
-    kept: Vec<CheckpointMetadata>,
+    completed: CompletedCheckpoints<CheckpointMetadata>,
     _lock: DirectoryLock,
 }
 
@@ -158,7 +156,6 @@ impl CheckpointStore {
             job: job.graph.name().to_owned(),
             max_parallelism: job.graph.max_parallelism(),
             completed: CompletedCheckpoints::new(settings.keep, []),
-            kept: Vec::new(),
             _lock: lock,
         };
         let read = store.take_stock(job, restored.is_some()).await?;
@@ -226,15 +223,19 @@ impl CheckpointStore {
             Written::Unknown(error) => return Err(PersistError::Failed(error)),
         };
         let logged = LoggedCheckpoint { run: self.log.run(), checkpoint, metadata: digest };
-        match self.log.append(Record::Checkpoint(logged)).await {
-            Appended::Appended => {}
-            Appended::Fenced { by } => return Err(PersistError::Fenced { by }),
-            Appended::Unknown(error) => return Err(PersistError::Unknown(error)),
-        }
-        let subsumed = self.completed.completed(checkpoint);
-        self.kept.push(metadata);
+        self.append(Record::Checkpoint(logged)).await?;
+        let subsumed = self.completed.completed(checkpoint, metadata);
         self.delete_in_background(&subsumed);
         Ok(())
+    }
+
+    /// Puts on record what counts from now on.
+    async fn append(&mut self, record: Record) -> Result<(), PersistError> {
+        match self.log.append(record).await {
+            Appended::Appended => Ok(()),
+            Appended::Fenced { by } => Err(PersistError::Fenced { by }),
+            Appended::Unknown(error) => Err(PersistError::Unknown(error)),
+        }
     }
 
     /// Turns to the next attempt of this process. Returns what it goes on from.
@@ -274,8 +275,7 @@ impl CheckpointStore {
             Resume::From(point) => Some(point),
             Resume::Fresh | Resume::Stopped { .. } | Resume::Finished { .. } => None,
         };
-        let mut restored = Restored::default();
-        self.kept.clear();
+        let (mut restored, mut found) = (Restored::default(), Vec::new());
         match point {
             Some(RestorePoint::Elsewhere { path }) if !known => {
                 restored = matched(job, elsewhere(&self.env, path.as_ref()).await?)?;
@@ -283,13 +283,14 @@ impl CheckpointStore {
             Some(RestorePoint::Elsewhere { .. }) | None => {}
             Some(RestorePoint::Checkpoint(newest)) => {
                 let loaded = metadata_file::load_logged(&self.storage, self.directory(), &newest).await?;
-                self.kept.push(loaded.metadata.clone());
+                let metadata = loaded.metadata.clone();
                 restored = matched(job, loaded)?;
-                self.find_older(&newest).await;
+                found = self.find_older(&newest).await;
+                found.push(metadata);
             }
         }
-        let ids: Vec<CheckpointId> = self.kept.iter().map(|metadata| metadata.checkpoint).collect();
-        self.completed = CompletedCheckpoints::new(self.settings.keep, ids);
+        let found = found.into_iter().map(|metadata| (metadata.checkpoint, metadata));
+        self.completed = CompletedCheckpoints::new(self.settings.keep, found);
         let next = self.log.next_checkpoint().await?;
         self.next = self.next.max(next);
         // The job goes on without: it deletes nothing, and what it goes on from is sound.
@@ -300,12 +301,13 @@ impl CheckpointStore {
         Ok(restored)
     }
 
-    /// Adds the checkpoints that were kept besides the newest, in front of it.
-    async fn find_older(&mut self, newest: &LoggedCheckpoint) {
+    /// The checkpoints that were kept besides the newest, the oldest first.
+    async fn find_older(&self, newest: &LoggedCheckpoint) -> Vec<CheckpointMetadata> {
+        let mut found = Vec::new();
         let older = self.log.log().checkpoints().into_iter().filter(|logged| logged != newest);
         for logged in older.take(self.settings.keep.saturating_sub(1) as usize) {
             match metadata_file::load_logged(&self.storage, self.directory(), &logged).await {
-                Ok(loaded) => self.kept.insert(0, loaded.metadata),
+                Ok(loaded) => found.push(loaded.metadata),
                 Err(error) if error.is_gone() => break,
                 Err(error) => {
                     let (checkpoint, error) = (logged.checkpoint, crate::error_chain::on_one_line(&error));
@@ -317,22 +319,21 @@ impl CheckpointStore {
                 }
             }
         }
+        found.reverse();
+        found
     }
 
     /// Deletes checkpoints that are not kept any more. What this misses is collected with the next claim.
-    fn delete_in_background(&mut self, ids: &[CheckpointId]) {
-        let (old, kept) =
-            std::mem::take(&mut self.kept).into_iter().partition(|metadata| ids.contains(&metadata.checkpoint));
-        self.kept = kept;
-        let old: Vec<CheckpointMetadata> = old;
-        if old.is_empty() {
+    fn delete_in_background(&self, subsumed: &[CheckpointMetadata]) {
+        if subsumed.is_empty() {
             return;
         }
-        let (storage, directory, kept) = (Arc::clone(&self.storage), self.directory().clone(), self.kept.clone());
+        let paths = subsumed.iter().map(|dropped| garbage::subsumed(dropped, self.completed.kept()));
+        let (storage, directory, paths) =
+            (Arc::clone(&self.storage), self.directory().clone(), paths.collect::<Vec<_>>());
         let deleting = async move {
-            let kept: Vec<&CheckpointMetadata> = kept.iter().collect();
-            for dropped in &old {
-                if let Err(error) = garbage::delete_subsumed(&*storage, &directory, dropped, &kept).await {
+            for paths in paths {
+                if let Err(error) = garbage::delete_subsumed(&*storage, &directory, paths).await {
                     tracing::warn!(%error, "could not delete an old checkpoint");
                 }
             }
@@ -342,12 +343,12 @@ impl CheckpointStore {
 
     /// The newest complete checkpoint of the job's directory.
     pub(super) fn newest(&self) -> Option<CheckpointId> {
-        self.kept.last().map(|metadata| metadata.checkpoint)
+        self.completed.newest()
     }
 
-    /// Whether checkpoints stay after such an end.
-    pub(super) fn keeps_after(&self, end: JobEnd) -> bool {
-        self.settings.retain.keeps_after(end)
+    /// The newest checkpoint that is still there after such an end.
+    pub(super) fn newest_after(&self, end: JobEnd) -> Option<CheckpointId> {
+        self.newest().filter(|_| self.settings.retain.keeps_after(end))
     }
 
     /// The job ends: says so in the log, and deletes what is not to be kept.
@@ -363,11 +364,7 @@ impl CheckpointStore {
             JobEnd::Cancelled | JobEnd::Failed => None,
         };
         let Some(record) = record else { return Ok(()) };
-        match self.log.append(record).await {
-            Appended::Appended => {}
-            Appended::Fenced { by } => return Err(PersistError::Fenced { by }),
-            Appended::Unknown(error) => return Err(PersistError::Unknown(error)),
-        }
+        self.append(record).await?;
         if let Err(error) = garbage::collect(&self.storage, &self.log, 0, self.attempt.next()).await {
             let error = crate::error_chain::on_one_line(&error);
             tracing::warn!("could not delete the checkpoints of a job that is over: {error}");
@@ -388,13 +385,13 @@ async fn elsewhere(env: &Env, path: &Path) -> Result<LoadedCheckpoint, StartErro
 
 /// A checkpoint, matched to the job.
 fn matched(job: &JobContext, loaded: LoadedCheckpoint) -> Result<Restored, StartError> {
-    let LoadedCheckpoint { metadata, storage, base, .. } = loaded;
+    let LoadedCheckpoint { metadata, files, .. } = loaded;
     let rules = RestoreRules {
         allow_non_restored_state: job.options.allow_non_restored_state,
         renames: job.options.renames.clone(),
     };
     let checkpoint = metadata.checkpoint;
-    let restored = Restored::new(&job.graph, metadata, StateFiles { storage, root: base }, &rules);
+    let restored = Restored::new(&job.graph, metadata, files, &rules);
     restored.map_err(|source| StartError::Restore { checkpoint, source })
 }
 
